@@ -1,0 +1,296 @@
+"""Every setting in one place: name, type, default, unit and reason.
+
+Environment ``CDR_*`` wins over ``cdr.toml``, which wins over the defaults below. A malformed value is refused when the
+settings are loaded, not when a recovery reaches the line that uses it. The reference page is generated from ``SETTINGS``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdr_core.errors import SettingsRefused
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+MINIMUM_PAGE_SIZE = 4 * KIB
+"""Floor of the read page: checked also where filtering is off, so that switching it on later cannot fail on it."""
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1024 * GIB,
+}
+_DURATION_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER_AND_UNIT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``64MiB``, ``100MB``, ``4096``."""
+    match = _NUMBER_AND_UNIT.match(text)
+    unit = _SIZE_UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{text!r} is not a size such as 64MiB or 100MB")
+    return int(float(match.group(1)) * unit)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``10s``, ``5m``, ``250ms``."""
+    match = _NUMBER_AND_UNIT.match(text)
+    unit = _DURATION_UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{text!r} is not a duration such as 10s or 5m")
+    return float(match.group(1)) * unit
+
+
+def _parse_flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _parse_count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(f"{text!r} is negative")
+    return value
+
+
+def _parse_page_size(text: str) -> int:
+    size = parse_size(text)
+    if size < MINIMUM_PAGE_SIZE:
+        raise ValueError(f"{text!r} is below the floor of {MINIMUM_PAGE_SIZE // KIB} KiB")
+    return size
+
+
+def _parse_positive_size(text: str) -> int:
+    size = parse_size(text)
+    if size <= 0:
+        raise ValueError(f"{text!r} must be more than nothing")
+    return size
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+_SPARK_MASTER = re.compile(r"^(connect|local(\[(\*|\d+)(,\d+)?\])?|spark://\S+)$")
+
+
+def _parse_spark(text: str) -> str:
+    if not _SPARK_MASTER.match(text):
+        raise ValueError(f"{text!r} is not connect, local[N,F] or spark://HOST:PORT")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class SpillDir:
+    """A tier: a directory and how many bytes it may hold; ``None`` = as many as fit."""
+
+    path: str
+    capacity: int | None
+
+
+def _parse_spill_dirs(text: str) -> tuple[SpillDir, ...]:
+    return tuple(_parse_spill_dir(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse_spill_dir(text: str) -> SpillDir:
+    path, colon, capacity = text.rpartition(":")
+    if not colon:
+        path, capacity = text, ""
+    if not path.startswith("/"):
+        raise ValueError(f"{text!r} is not an absolute path with an optional capacity, such as /mnt/fast:20GiB")
+    return SpillDir(path, parse_size(capacity) if capacity else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its field in :class:`Settings`, how to read it, its default as text, and why it exists."""
+
+    field: str
+    parse: Callable[[str], Any]
+    default: str
+    unit: str
+    reason: str
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return f"CDR_{self.field.upper()}"
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def default_home() -> Path:
+    """``.cdr`` inside a checkout, so that every command run from it shares one state; else ``~/.cdr``."""
+    root = Path(__file__).resolve().parent.parent
+    return root / ".cdr" if (root / "pyproject.toml").is_file() else Path.home() / ".cdr"
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("home", _path, "", "path", "Everything cdr keeps on this host; .cdr in a checkout, else ~/.cdr"),
+    Setting("database_url", str, "", "URL", "Metadata database; SQLite in the home by default", secret=True),
+    Setting("workspace", str, "", "path", "Where the phases of a recovery hand over to each other; home/workspace"),
+    Setting("spark", _parse_spark, "connect", "", "connect = one embedded server per recovery; else a Spark master"),
+    Setting("spark_cores", _parse_count, "0", "cores", "Cores of the embedded server; 0 = all of the host"),
+    Setting("spark_idle", parse_duration, "60s", "duration", "The embedded server ends after this long without work"),
+    Setting("memory_budget", _parse_positive_size, "256MiB", "size", "Bytes a task may hold beyond its fixed overhead"),
+    Setting("spill_dirs", _parse_spill_dirs, "", "path:capacity,…", "Tiers of spilled data; the workspace when empty"),
+    Setting(
+        "page_size", _parse_page_size, "32KiB", "size", "The one read page a task passes ambiguous channels through"
+    ),
+    Setting("split_size", _parse_positive_size, "16MiB", "size", "Aimed at bytes of one unit of read and filter work"),
+    Setting("segment_size", _parse_positive_size, "1MiB", "size", "A spill segment is sealed beyond this; soft"),
+    Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
+    Setting(
+        "recover_output_downstream", _parse_flag, "false", "", "Write output state as input state of the downstream"
+    ),
+    Setting("checkpoint_during_recovery", _parse_flag, "true", "", "Allow recovery checkpoints while draining"),
+    Setting(
+        "checkpoint_interval", parse_duration, "0s", "duration", "A recovery checkpoint this often; 0 = only asked"
+    ),
+    Setting("checkpoint_timeout", parse_duration, "10m", "duration", "A recovery checkpoint is given up after this"),
+    Setting("tolerable_failed_checkpoints", _parse_count, "3", "", "Declined checkpoints beyond this fail the attempt"),
+    Setting("commit", _one_of("at-end", "per-checkpoint"), "at-end", "", "One publication at the end, or one a cut"),
+    Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
+    Setting("raw", _parse_flag, "true", "", "Keep each record's raw bytes in committed tables"),
+    Setting("s3_endpoint", str, "", "URL", "S3 endpoint; empty = the library's own default"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, parsed. Fields are those of ``SETTINGS``."""
+
+    home: Path
+    database_url: str
+    workspace: str
+    spark: str
+    spark_cores: int
+    spark_idle: float
+    memory_budget: int
+    spill_dirs: tuple[SpillDir, ...]
+    page_size: int
+    split_size: int
+    segment_size: int
+    spill_file_size: int
+    recover_output_downstream: bool
+    checkpoint_during_recovery: bool
+    checkpoint_interval: float
+    checkpoint_timeout: float
+    tolerable_failed_checkpoints: int
+    commit: str
+    approval: bool
+    raw: bool
+    s3_endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A setting as it is in force: its text and where that came from (environment, a file's path, default)."""
+
+    setting: Setting
+    text: str
+    source: str
+
+    @property
+    def shown(self) -> str:
+        """The text fit for a screen: the password inside a URL is masked."""
+        return mask(self.text) if self.setting.secret else self.text
+
+
+def mask(url: str) -> str:
+    """The URL with its password hidden."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", url)
+
+
+def load_sources(environment: Mapping[str, str] | None = None) -> tuple[Sourced, ...]:
+    """Every setting's text with its source, unparsed; unknown names are refused."""
+    env = os.environ if environment is None else environment
+    file = _config_file(env)
+    table = _read_table(file) if file else {}
+    known = {s.field for s in SETTINGS}
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise SettingsRefused(f"unknown setting {unknown[0]!r} in {file}", hint="cdr settings lists the known ones")
+    return tuple(_derived(_source_of(s, env, table, str(file)), env, table) for s in SETTINGS)
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force, or :class:`SettingsRefused` naming the first bad one and its source."""
+    values: dict[str, Any] = {}
+    for sourced in load_sources(environment):
+        try:
+            values[sourced.setting.field] = sourced.setting.parse(sourced.text)
+        except ValueError as error:
+            raise SettingsRefused(
+                f"setting {sourced.setting.variable} from {sourced.source}: {error}",
+                hint="correct it or unset it to use the default",
+            ) from None
+    return Settings(**values)
+
+
+def _config_file(env: Mapping[str, str]) -> Path | None:
+    if named := env.get("CDR_CONFIG"):
+        path = Path(named)
+        if not path.is_file():
+            raise SettingsRefused(f"CDR_CONFIG names {named}, which is not a file", hint="unset it or create the file")
+        return path
+    home = Path(env["CDR_HOME"]) if env.get("CDR_HOME") else default_home()
+    candidates = (Path.cwd() / "cdr.toml", home / "cdr.toml")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _read_table(file: Path) -> dict[str, str]:
+    try:
+        table = tomllib.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise SettingsRefused(f"{file} is not readable TOML: {error}", hint="correct the file") from None
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
+
+
+def _source_of(setting: Setting, env: Mapping[str, str], table: Mapping[str, str], file: str) -> Sourced:
+    if setting.variable in env:
+        return Sourced(setting, env[setting.variable], "environment")
+    if setting.field in table:
+        return Sourced(setting, table[setting.field], file)
+    return Sourced(setting, setting.default, "default")
+
+
+def _derived(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str]) -> Sourced:
+    """Defaults that hang on the home directory, spelled out so that ``cdr settings`` shows the real ones."""
+    if sourced.text:
+        return sourced
+    home = env.get("CDR_HOME") or table.get("home") or str(default_home())
+    home = str(_path(home))
+    derived = {
+        "home": home,
+        "database_url": f"sqlite:///{home}/cdr.db",
+        "workspace": f"{home}/workspace",
+    }
+    return Sourced(sourced.setting, derived.get(sourced.setting.field, sourced.text), sourced.source)
