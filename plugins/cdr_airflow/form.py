@@ -1,0 +1,148 @@
+"""The trigger form of a recovery: what is asked, how it is explained, and what the form itself refuses.
+
+The patterns are JSON Schema, checked by the browser before a run exists and by Airflow's API for everybody else. They
+catch what is malformed; what does not fit the checkpoint is refused by the first task with a sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow.sdk import Param
+
+from cdr_core import settings
+from cdr_core.errors import CdrError
+
+SOURCE, TARGET, BEHAVIOUR = "What to recover", "Where to, and how wide", "Behaviour"
+
+PLACE = r"(/|file:///|s3://[^/\s]+/)"
+CHECKPOINT_PATTERN = rf"^{PLACE}\S.*$"
+NUMBER = r"[1-9][0-9]{0,4}"
+PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
+TARGET_PATTERN = (
+    rf"^((checkpoint|parquet):{PLACE}\S.*"
+    r"|iceberg:[^/\s]+/[^/.\s]+\.[^/.\s]+"
+    rf"|paimon:{PLACE}\S*/[^/.\s]+\.[^/.\s]+"
+    r"|none:)$"
+)
+DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
+
+SPEC_HELP = """Path or address of a YAML file, or the YAML itself:
+```yaml
+job: my-job
+exchanges:
+  - name: main
+    upstream: {operator: gen, partition: 0}
+    downstream: {operator: slow, gate: 0}
+    partitioner: hash
+    record: TUPLE<LONG, INT, LONG, STRING>
+    key: [f0]
+```
+`cdr spec CHECKPOINT` drafts one."""
+
+PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
+`same` to keep what the checkpoint has."""
+
+TARGET_HELP = """`checkpoint:DIR`, `parquet:DIR`, `iceberg:CATALOG/db.table`, `paimon:WAREHOUSE/db.table`, or `none:`
+to try it without publishing. The same checkpoint and target are **one** recovery: triggering it again continues it, or
+returns its stored result."""
+
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`; empty = as
+`CDR_CHECKPOINT_INTERVAL` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What the form shows before anybody types: the demo's checkpoint where it is unpacked, otherwise nothing."""
+
+    checkpoint: str | None
+    spec: str | None
+    parallelism: str
+    to: str | None
+
+
+NO_EXAMPLE = Example(None, None, "same", None)
+
+
+def example() -> Example:
+    """The shipped checkpoint, if ``CDR_HOME/demo`` holds it; settings that do not load are the first task's to
+    report."""
+    try:
+        demo = settings.load().home / "demo"
+    except CdrError:
+        return NO_EXAMPLE
+    if not (demo / "chk-2" / "_metadata").is_file():
+        return NO_EXAMPLE
+    return Example(str(demo / "chk-2"), str(demo / "spec.yaml"), "2", f"parquet:{demo / 'output'}")
+
+
+def recovery_params(shown: Example) -> dict[str, Param]:
+    """The params of ``cdr_recover`` under the names that users' scripts rely on."""
+    return {
+        "checkpoint": Param(
+            shown.checkpoint,
+            type="string",
+            title="Checkpoint",
+            description_md="Directory of an unaligned Flink checkpoint, the one that holds `_metadata`.",
+            examples=["/checkpoints/7d0c…/chk-42", "s3://bucket/checkpoints/7d0c…/chk-42"],
+            pattern=CHECKPOINT_PATTERN,
+            section=SOURCE,
+        ),
+        "spec": Param(
+            shown.spec,
+            type="string",
+            format="multiline",
+            title="Job spec",
+            description_md=SPEC_HELP,
+            minLength=1,
+            section=SOURCE,
+        ),
+        "parallelism": Param(
+            shown.parallelism,
+            type=["string", "integer"],
+            title="New parallelism",
+            description_md=PARALLELISM_HELP,
+            examples=["2", "slow=2,gen=3", "same"],
+            pattern=PARALLELISM_PATTERN,
+            minimum=1,
+            maximum=32768,
+            section=TARGET,
+        ),
+        "to": Param(
+            shown.to,
+            type="string",
+            title="Target",
+            description_md=TARGET_HELP,
+            examples=["parquet:/recovered/my-job", "checkpoint:s3://bucket/recovered/chk-42", "none:"],
+            pattern=TARGET_PATTERN,
+            section=TARGET,
+        ),
+        "checkpoint_interval": Param(
+            None,
+            type=["null", "string"],
+            title="Checkpoint interval",
+            description_md=INTERVAL_HELP,
+            examples=["10s", "1m"],
+            pattern=DURATION_PATTERN,
+            section=BEHAVIOUR,
+        ),
+        "on_corrupt": Param(
+            "fail",
+            type="string",
+            title="On corrupt data",
+            description_md="What to do with channel state that does not decode.",
+            enum=["fail", "quarantine"],
+            values_display={
+                "fail": "Fail: publish nothing",
+                "quarantine": "Quarantine: set it aside, publish the rest as partial",
+            },
+            section=BEHAVIOUR,
+        ),
+    }
+
+
+REQUEST = {
+    **{name: f"{{{{ params.{name} }}}}" for name in ("checkpoint", "spec", "parallelism", "to", "on_corrupt")},
+    "checkpoint_interval": "{{ params.checkpoint_interval or '' }}",
+}
+"""The request as templates over the params; an empty interval means the setting's."""

@@ -1,0 +1,142 @@
+"""The DAG ``cdr_recover`` as Airflow reads it: its tasks, its form, and what parsing it costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import ParamValidationError
+from cdr_airflow import form
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PARSE = """
+import json, sys, time
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+import airflow.sdk.definitions.param, airflow.sdk.bases.operator, airflow.sdk.definitions.dag
+begun = time.process_time()
+bag = DagBag(sys.argv[1])
+took = time.process_time() - begun
+heavy = ("pyspark", "pyarrow", "numba", "numpy", "pandas", "boto3", "cdr_core.metadata", "cdr_core.phases",
+"cdr_core.flink") dag = bag.dags["cdr_recover"]
+print(json.dumps({
+    "took": took,
+    "errors": bag.import_errors,
+    "heavy": [name for name in heavy if name in sys.modules],
+    "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
+    "retries": {task.task_id: task.retries for task in dag.tasks},
+    "params": dag.params.dump(),
+    "serialised": len(json.dumps(DagSerialization.serialize_dag(dag))),
+}))
+"""
+
+
+def parse(home: Path) -> dict[str, Any]:
+    """Read the DAG in a process of its own, as the DAG processor does."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "CDR_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(ROOT / "dags" / "cdr_recover.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    parsed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return parse(tmp_path_factory.mktemp("home"))
+
+
+def test_the_dag_is_the_five_phases_in_order(parsed: dict[str, Any]) -> None:
+    assert parsed["errors"] == {}
+    assert parsed["tasks"] == {
+        "read": ["filter"],
+        "filter": ["spill"],
+        "spill": ["drain"],
+        "drain": ["commit"],
+        "commit": [],
+    }
+    assert set(parsed["retries"].values()) == {3}
+    assert parsed["serialised"] > 0
+
+
+def test_parsing_is_quick_and_imports_nothing_heavy(parsed: dict[str, Any]) -> None:
+    assert parsed["heavy"] == []
+    assert parsed["took"] < 1.0
+
+
+def test_without_a_demo_the_form_asks_for_everything(parsed: dict[str, Any]) -> None:
+    assert parsed["params"]["checkpoint"] is None
+    assert parsed["params"]["to"] is None
+    assert parsed["params"]["on_corrupt"] == "fail"
+
+
+def test_with_a_demo_the_form_can_be_sent_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "demo" / "chk-2").mkdir(parents=True)
+    (tmp_path / "demo" / "chk-2" / "_metadata").touch()
+    shown = parse(tmp_path)["params"]
+    assert ParamsDict(form.recovery_params(form.NO_EXAMPLE)).keys() == shown.keys()
+    params = ParamsDict(form.recovery_params(form.NO_EXAMPLE))
+    params.update(shown)
+    assert params.validate()["checkpoint"] == str(tmp_path / "demo" / "chk-2")
+
+
+def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> None:
+    (tmp_path / "cdr.toml").write_text("no_such_setting = 1")
+    assert parse(tmp_path)["errors"] == {}
+
+
+GOOD = {
+    "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "s3://bucket/c/chk-1", "/with space/chk-1"],
+    "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
+    "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
+    "to": [
+        "checkpoint:/out",
+        "parquet:s3://b/out",
+        "iceberg:cat/db.t",
+        "paimon:/wh/db.t",
+        "paimon:s3://b/wh/db.t",
+        "none:",
+    ],
+    "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
+    "on_corrupt": ["fail", "quarantine"],
+}
+BAD = {
+    "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket"],
+    "spec": [None, ""],
+    "parallelism": [None, "", "0", 0, "-1", "two", "slow=", "slow=2,", "slow=2;gen=3", 2.5, 40000],
+    "to": [None, "", "/out", "parquet:", "parquet:out", "kafka:topic", "iceberg:cat", "iceberg:cat/t", "none"],
+    "checkpoint_interval": ["", "soon", "10", "-1s"],
+    "on_corrupt": ["ignore", "", None],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
+def test_the_form_takes(name: str, value: Any) -> None:
+    assert form.recovery_params(form.NO_EXAMPLE)[name].resolve(value) == value
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_the_form_itself_refuses(name: str, value: Any) -> None:
+    with pytest.raises(ParamValidationError):
+        form.recovery_params(form.NO_EXAMPLE)[name].resolve(value)
+
+
+def test_every_field_has_a_section_a_title_and_a_description() -> None:
+    for param in form.recovery_params(form.NO_EXAMPLE).values():
+        assert {"section", "title", "description_md"} <= param.schema.keys()
+
+
+def test_the_request_is_made_of_all_params() -> None:
+    assert form.REQUEST.keys() == form.recovery_params(form.NO_EXAMPLE).keys()
