@@ -24,6 +24,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from airflow.sdk import DAG
+
 from cdr_airflow.form import REQUEST, example, recovery_params
 from cdr_airflow.operator import FIRST_PHASE, PhaseOperator
 

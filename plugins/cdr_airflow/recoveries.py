@@ -51,8 +51,8 @@ def create(request: Mapping[str, str]) -> str:
         spec=request["spec"],
         parallelism=request["parallelism"],
         to=request["to"],
-        checkpoint_interval=request.get("checkpoint_interval") or None,
-        on_corrupt=request.get("on_corrupt") or "fail",
+        checkpoint_interval=request.get("checkpoint_interval", ""),
+        on_corrupt=request.get("on_corrupt", "fail"),
     )
     return requests.create(wished, settings.load())
 
@@ -60,15 +60,15 @@ def create(request: Mapping[str, str]) -> str:
 def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
     """Take the next epoch for this try, or learn that there is nothing left to do."""
     from cdr_core import settings
-    from cdr_core.metadata import Repository, Runner
+    from cdr_core.metadata import Phase, Repository, Runner
 
-    repository = Repository.open(settings.load().database_url)
     runner = Runner(task_try.run, task_try.task, task_try.number, socket.gethostname(), os.getpid())
-    attempt = repository.begin_attempt(recovery, phase, runner)
-    if attempt is not None:
-        return Begun(attempt.epoch)
-    stored = next(row for row in repository.phases(recovery) if row.name == phase)
-    return AlreadyDone(dict(stored.result or {}))
+    with Repository.open(settings.load().database_url) as repository:
+        attempt = repository.begin_attempt(recovery, Phase(phase), runner)
+        if attempt is not None:
+            return Begun(attempt.epoch)
+        stored = next(row for row in repository.phases(recovery) if row.name == phase)
+        return AlreadyDone(dict(stored.result or {}))
 
 
 def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
+
 from cdr_airflow import form
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,8 @@ import airflow.sdk.definitions.param, airflow.sdk.bases.operator, airflow.sdk.de
 begun = time.process_time()
 bag = DagBag(sys.argv[1])
 took = time.process_time() - begun
-heavy = ("pyspark", "pyarrow", "numba", "numpy", "pandas", "boto3", "cdr_core.metadata", "cdr_core.phases",
-"cdr_core.flink") dag = bag.dags["cdr_recover"]
+heavy = "pyspark pyarrow numba numpy pandas boto3 cdr_core.metadata cdr_core.phases cdr_core.flink".split()
+dag = bag.dags["cdr_recover"]
 print(json.dumps({
     "took": took,
     "errors": bag.import_errors,

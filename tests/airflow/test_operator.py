@@ -8,19 +8,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
 from cdr_airflow import recoveries
 from cdr_airflow.operator import PhaseOperator
 from cdr_airflow.tether import tethered
-
 from cdr_core.errors import CdrError, DatabaseUnavailable, Fenced, SpecRefused
 
 HERE = Path(__file__).resolve().parent
@@ -52,23 +53,28 @@ class FakeTask:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """cdr's own side, replaced: recovery ``r1`` exists, every phase may begin with epoch 7; asks are noted."""
     notes: list[Any] = []
-    monkeypatch.setattr(recoveries, "create", lambda request: notes.append(request) or "r1")
-    monkeypatch.setattr(recoveries, "begin", lambda *ask: notes.append(ask) or recoveries.Begun(7))
-    monkeypatch.setattr(recoveries, "start_interrupt", lambda recovery: notes.append(("interrupt", recovery)))
+
+    def note(answer: Any, *ask: Any) -> Any:
+        notes.append(ask[0] if len(ask) == 1 else ask)
+        return answer
+
+    monkeypatch.setattr(recoveries, "create", partial(note, "r1"))
+    monkeypatch.setattr(recoveries, "begin", partial(note, recoveries.Begun(7)))
+    monkeypatch.setattr(recoveries, "start_interrupt", partial(note, None, "interrupt"))
     monkeypatch.setattr(PhaseOperator, "driver_module", "stand_in")
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setenv("STAND_IN", "ok")
-    yield notes
+    return notes
 
 
 def run(operator: PhaseOperator, task: FakeTask) -> Any:
     """Execute as the task runner does, which alone may."""
     token = ExecutorSafeguard.tracker.set(operator)
     try:
-        return operator.execute({"ti": task})  # type: ignore[typeddict-item,arg-type]
+        return operator.execute({"ti": task})  # type: ignore[typeddict-item]
     finally:
         ExecutorSafeguard.tracker.reset(token)
 
@@ -86,7 +92,10 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> Any:
 
 
 def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_first_task_creates_the_recovery_and_names_it_to_the_others(asked: list[Any]) -> None:
@@ -210,7 +219,12 @@ def test_on_kill_interrupts_spark_and_leaves_nothing_alive(
 
 def test_a_task_stopped_before_its_driver_starts_none(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     operator, task = spill()
-    monkeypatch.setattr(recoveries, "begin", lambda *_: operator.on_kill() or recoveries.Begun(7))
+
+    def begin_and_be_killed(*_: Any) -> recoveries.Begun:
+        operator.on_kill()
+        return recoveries.Begun(7)
+
+    monkeypatch.setattr(recoveries, "begin", begin_and_be_killed)
     monkeypatch.setattr("cdr_airflow.operator.Driver.start", lambda *_: pytest.fail("a driver was started"))
     with pytest.raises(AirflowException, match="stopped from outside"):
         run(operator, task)
