@@ -1,0 +1,73 @@
+"""A value that its type description does not fit."""
+
+from __future__ import annotations
+
+from cdr_core.errors import NOWHERE, CorruptChannelState, Where
+from cdr_core.kernels import decode_walk as walker
+from cdr_core.kernels import values
+
+REASONS = {
+    walker.PAST_END: "runs past the end of its record",
+    walker.LEFT_OVER: "leaves bytes of its record over",
+    walker.BAD_LENGTH: "has an impossible length",
+    walker.BAD_FLAG: "has a flag byte that Flink does not write",
+    walker.SUBCLASS: "is of a subclass, whose fields the description does not know",
+    walker.BAD_MASK: "has bits set beyond the fields of its mask",
+    values.BAD_CHARACTER: "has a character that Flink does not write",
+    values.LONE_SURROGATE: "has half of a surrogate pair, which UTF-8 cannot hold",
+    values.BAD_UTF8: "is not UTF-8",
+    values.TOO_LARGE: "is larger than can be shown",
+    values.BAD_BOOLEAN: "is a boolean that is neither 0 nor 1",
+    values.BAD_TIME: "is no date or time that exists",
+}
+
+
+class BadValue(CorruptChannelState):
+    """The first record of a batch that does not fit: ``record`` is its index, ``offset`` a byte in the batch's data.
+
+    The caller knows the channel and raises it again with ``at`` so that the message says where.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Where = NOWHERE,
+        hint: str = "",
+        record: int = -1,
+        offset: int = -1,
+        field: str = "",
+        reason: int = 0,
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.record = record
+        self.offset = offset
+        self.field = field
+        self.reason = reason
+
+    def at(self, where: Where) -> BadValue:
+        """The same fault with its place."""
+        return _rebuild(self.what, where, self.hint, self.record, self.offset, self.field, self.reason)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.what, self.where, self.hint, self.record, self.offset, self.field, self.reason))
+
+
+def _rebuild(what: str, where: Where, hint: str, record: int, offset: int, field: str, reason: int) -> BadValue:
+    return BadValue(what, where=where, hint=hint, record=record, offset=offset, field=field, reason=reason)
+
+
+def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
+    """The error for a reason of the kernels."""
+    subject = f"field {field}" if field else "the value"
+    hints = {values.LONE_SURROGATE: "decode with replacement, or move the record as bytes"}
+    return BadValue(
+        f"record {record} does not fit its type: {subject} {REASONS[reason]}",
+        hint=hints.get(
+            reason, "compare the job spec's record type with the job; if it is right, the bytes are damaged"
+        ),
+        record=record,
+        offset=offset,
+        field=field,
+        reason=reason,
+    )

@@ -1,0 +1,30 @@
+"""The type descriptions of a job spec: parsing, canonical text, Arrow types."""
+
+from __future__ import annotations
+
+from cdr_core.flink.types.model import (
+    Array,
+    Kind,
+    Nullable,
+    RowData,
+    Scalar,
+    Struct,
+    StructKind,
+    TypeDescription,
+)
+from cdr_core.flink.types.parser import parse_type
+from cdr_core.flink.types.sql import SqlKind, SqlType
+
+__all__ = [
+    "Array",
+    "Kind",
+    "Nullable",
+    "RowData",
+    "Scalar",
+    "SqlKind",
+    "SqlType",
+    "Struct",
+    "StructKind",
+    "TypeDescription",
+    "parse_type",
+]
