@@ -1,8 +1,8 @@
 """One error tree: what went wrong, where, what to do next.
 
 Every class knows its exit code and whether running the same thing again can help. The shell turns the first into the
-process's exit status, the Airflow operator turns the second into "retry" or "fail now". A message is one sentence that a
-person at 3 a.m. can act on.
+process's exit status, the Airflow operator turns the second into "retry" or "fail now". A message is one sentence
+that a person at 3 a.m. can act on.
 """
 
 from __future__ import annotations

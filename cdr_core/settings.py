@@ -1,7 +1,8 @@
 """Every setting in one place: name, type, default, unit and reason.
 
 Environment ``CDR_*`` wins over ``cdr.toml``, which wins over the defaults below. A malformed value is refused when the
-settings are loaded, not when a recovery reaches the line that uses it. The reference page is generated from ``SETTINGS``.
+settings are loaded, not when a recovery reaches the line that uses it. The reference page is generated from
+``SETTINGS``.
 """
 
 from __future__ import annotations
@@ -178,7 +179,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tolerable_failed_checkpoints", _parse_count, "3", "", "Declined checkpoints beyond this fail the attempt"),
     Setting("commit", _one_of("at-end", "per-checkpoint"), "at-end", "", "One publication at the end, or one a cut"),
     Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
-    Setting("raw", _parse_flag, "true", "", "Keep each record's raw bytes in committed tables"),
     Setting("s3_endpoint", str, "", "URL", "S3 endpoint; empty = the library's own default"),
 )
 
@@ -206,7 +206,6 @@ class Settings:
     tolerable_failed_checkpoints: int
     commit: str
     approval: bool
-    raw: bool
     s3_endpoint: str
 
 

@@ -1,0 +1,1 @@
+"""Ledger, proof and receipt."""

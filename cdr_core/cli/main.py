@@ -1,0 +1,66 @@
+"""The command line: which commands there are, and how an error becomes one sentence and an exit code.
+
+Heavy libraries are imported inside the commands that need them, so that ``cdr --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from cdr_core import __version__
+from cdr_core.cli import inspect as inspect_command
+from cdr_core.cli import recover, recoveries, upkeep
+from cdr_core.errors import USAGE_EXIT_CODE, CdrError
+
+app = typer.Typer(
+    name="cdr",
+    help="Recover the in-flight records of a Flink unaligned checkpoint, exactly once, with a receipt.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+database = typer.Typer(help="The metadata database.", no_args_is_help=True)
+app.add_typer(database, name="db")
+
+app.command("inspect")(inspect_command.inspect)
+app.command("recover")(recover.recover)
+app.command("phase")(recover.phase)
+app.command("status")(recoveries.status)
+app.command("list")(recoveries.list_recoveries)
+app.command("receipt")(recoveries.receipt)
+app.command("settings")(upkeep.show_settings)
+database.command("upgrade")(upkeep.upgrade)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def run() -> NoReturn:
+    """Entry point: every way to fail is one sentence on stderr and a documented exit code."""
+    try:
+        outcome = app(standalone_mode=False)
+        sys.exit(outcome if isinstance(outcome, int) else 0)
+    except CdrError as error:
+        typer.echo(f"cdr: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        sys.exit(USAGE_EXIT_CODE)
+    except click.ClickException as error:
+        typer.echo(f"cdr: {error.format_message()}", err=True)
+        sys.exit(USAGE_EXIT_CODE)
+    except (click.Abort, KeyboardInterrupt):
+        typer.echo("cdr: interrupted", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,112 @@
+"""``cdr recover`` and ``cdr phase``: running the phases here, without Airflow."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.errors import Refused
+
+Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")]
+Spec = Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")]
+Parallelism = Annotated[str, typer.Option("--parallelism", help="2, slow=2,gen=3 or same.")]
+Target = Annotated[str, typer.Option("--to", help="Where the records go: parquet:DIR.")]
+
+
+def recover(
+    checkpoint: Checkpoint,
+    spec: Spec,
+    parallelism: Parallelism,
+    to: Target,
+    checkpoint_interval: Annotated[str, typer.Option(help="A recovery checkpoint this often, such as 10s.")] = "",
+    on_corrupt: Annotated[str, typer.Option(help="What to do with a damaged channel: fail.")] = "fail",
+    create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the five phases here. The same checkpoint and target again resumes, or returns the stored result."""
+    from cdr_core.phases.request import RecoveryRequest, create_in
+
+    settings = load_settings()
+    request = RecoveryRequest(checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt)
+    with open_repository(settings) as repository:
+        recovery, _ = create_in(repository, request, settings)
+        if create_only:
+            _say(as_json, {"recovery": recovery.id, "state": str(recovery.state)}, recovery.id)
+            return
+        seconds = _run_phases(repository, recovery.id, settings)
+        summary = _summary(repository, recovery.id, seconds)
+    _say(as_json, summary, _as_text(summary))
+
+
+def phase(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="read, filter, spill, drain or commit.")],
+    recovery: Annotated[str, typer.Argument(metavar="RECOVERY", help="Id of the recovery.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Run one phase of a recovery here; a phase that is done returns its stored result."""
+    from cdr_core.metadata import Phase
+
+    if name not in set(Phase):
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(Phase)}", param_hint="NAME")
+    settings = load_settings()
+    with open_repository(settings) as repository:
+        result = _run_one(repository, recovery, Phase(name), settings)
+    _say(as_json, result, f"{name}: done, {result.get('records', 0):,} records")
+
+
+def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, float]:
+    from cdr_core.metadata import Phase
+
+    seconds: dict[str, float] = {}
+    for each in Phase:
+        started = time.monotonic()
+        _run_one(repository, recovery, each, settings)
+        seconds[str(each)] = round(time.monotonic() - started, 3)
+    return seconds
+
+
+def _run_one(repository: Any, recovery: str, phase: Any, settings: Any) -> Any:
+    from cdr_core.cli.progress import PhaseBars
+    from cdr_core.phases.driver import run_phase, stored_result
+    from cdr_core.phases.main import own_runner
+    from cdr_core.phases.sessions import Sessions
+
+    attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
+    if attempt is None:
+        return stored_result(repository, recovery, phase)
+    with Sessions(settings) as sessions, PhaseBars() as bars:
+        return run_phase(repository, recovery, phase, attempt.epoch, settings, sessions, bars)
+
+
+def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[str, Any]:
+    receipt = repository.receipt(recovery)
+    if receipt is None:
+        raise Refused(f"recovery {recovery} has no receipt", hint=f"run: cdr status {recovery}")
+    return {
+        "recovery": recovery,
+        "state": str(repository.recovery(recovery).state),
+        "verdict": receipt["verdict"],
+        "receipt": receipt["path"],
+        "records": receipt["records"]["published"],
+        "bytes": receipt["bytes"]["published"],
+        "seconds": seconds,
+        "output": receipt["publication"]["location"],
+    }
+
+
+def _as_text(summary: dict[str, Any]) -> str:
+    total = sum(summary["seconds"].values())
+    return (
+        f"{summary['recovery']}: {summary['state']}, {summary['verdict']}: {summary['records']:,} records "
+        f"({summary['bytes']:,} bytes) in {total:.1f} s\n  output   {summary['output']}\n  receipt  {summary['receipt']}"
+    )
+
+
+def _say(as_json: bool, value: dict[str, Any], text: str) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo(text)

@@ -1,0 +1,51 @@
+"""What the commands share: options, opening the database, printing values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cdr_core import settings as settings_module
+from cdr_core.errors import Refused
+from cdr_core.metadata import Repository, upgrade
+from cdr_core.settings import Settings
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@contextmanager
+def open_repository(settings: Settings) -> Iterator[Repository]:
+    """The metadata database. The embedded one is made on first use; a shared one is only upgraded on demand."""
+    url = settings.database_url
+    if url.startswith("sqlite:///"):
+        path = Path(url.removeprefix("sqlite:///"))
+        if not path.exists():
+            prepare_home(path.parent)
+            upgrade(url)
+    with Repository.open(url) as repository:
+        yield repository
+
+
+def prepare_home(home: Path) -> None:
+    """Make the directory of the embedded database."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"cannot make {home}: {error.strerror}", hint="set CDR_HOME to a place you can write") from None
+
+
+def load_settings() -> Settings:
+    """The settings in force."""
+    return settings_module.load()
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One object on one line."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()

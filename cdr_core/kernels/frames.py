@@ -1,0 +1,186 @@
+"""Frames of a virtual channel: finding them, and selecting, copying and gathering byte ranges.
+
+A frame is ``i32 length`` and that many bytes, which are one stream element: a tag byte and its body. Nothing here knows
+about types; nothing allocates per record.
+"""
+
+# mypy: disable-error-code="untyped-decorator, misc"
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from cdr_core.kernels.memory import load_be32, load_be64
+
+TAG_RECORD_WITH_TIMESTAMP = 0
+TAG_RECORD = 1
+TAG_WATERMARK = 2
+TAG_LATENCY_MARKER = 3
+TAG_WATERMARK_STATUS = 4
+TAG_RECORD_ATTRIBUTES = 5
+TAG_INTERNAL_WATERMARK = 6
+TAGS = 7
+
+NO_TIMESTAMP = np.iinfo(np.int64).min
+LENGTH_BYTES = 4
+
+OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT = 0, 1, 2, 3, 4
+"""How a scan ended: input used up, output arrays full, or the first frame that cannot be one."""
+
+_FIXED_BODY = np.array([-1, -1, 9, 29, 5, 2, 13], dtype=np.int64)
+"""Bytes of an element with its tag, where the kind fixes them; −1 = the value's own length."""
+
+
+@njit(cache=True, nogil=True)
+def scan_frames(
+    data: npt.NDArray[np.uint8],
+    size: int,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    tags: npt.NDArray[np.int8],
+    limit: int,
+) -> tuple[int, int, int]:
+    """Find whole frames in ``data[:size]``: element i is ``data[starts[i]:ends[i]]``, its length field 4 bytes before.
+
+    Returns (frames, bytes used, how it ended). With OK the rest is the head of a frame that continues after ``size``.
+    A frame longer than ``limit`` cannot be real: the channel does not hold that many more bytes.
+    """
+    at = 0
+    count = 0
+    while at + 4 <= size:
+        length = np.int64(np.int32(load_be32(data, at)))
+        if length < 1 or at + 4 + length > limit:
+            return count, at, BAD_LENGTH
+        if at + 4 + length > size:
+            break
+        if count == starts.shape[0]:
+            return count, at, FULL
+        tag = data[at + 4]
+        if tag >= TAGS:
+            return count, at, BAD_TAG
+        fixed = _FIXED_BODY[tag]
+        if (fixed >= 0 and length != fixed) or (tag == TAG_RECORD_WITH_TIMESTAMP and length < 9):
+            return count, at, BAD_ELEMENT
+        starts[count] = at + 4
+        ends[count] = at + 4 + length
+        tags[count] = tag
+        count += 1
+        at += 4 + length
+    return count, at, OK
+
+
+@njit(cache=True, nogil=True)
+def element_times(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    tags: npt.NDArray[np.int8],
+    times: npt.NDArray[np.int64],
+    values: npt.NDArray[np.int64],
+) -> None:
+    """Fill each element's timestamp (a record's or a watermark's, else NO_TIMESTAMP) and where its value starts."""
+    for i in range(starts.shape[0]):
+        tag = tags[i]
+        if tag in (TAG_RECORD_WITH_TIMESTAMP, TAG_WATERMARK):
+            times[i] = np.int64(load_be64(data, starts[i] + 1))
+            values[i] = starts[i] + 9
+        else:
+            times[i] = NO_TIMESTAMP
+            values[i] = starts[i] + 1
+
+
+@njit(cache=True, nogil=True)
+def select_runs(
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    lanes: npt.NDArray[np.int64],
+    base: int,
+    first_position: int,
+    run_lane: npt.NDArray[np.int64],
+    run_start: npt.NDArray[np.int64],
+    run_end: npt.NDArray[np.int64],
+    run_position: npt.NDArray[np.int64],
+    run_count: npt.NDArray[np.int64],
+) -> int:
+    """Merge neighbouring frames of one lane into runs of the logical byte range [start, end), length fields included.
+
+    ``base`` is the logical offset of ``data[0]``; positions count elements of the virtual channel. Negative lanes are
+    left out. The output arrays hold as many entries as there are frames, so they cannot overflow.
+    """
+    runs = 0
+    open_lane = np.int64(-1)
+    for i in range(starts.shape[0]):
+        lane = lanes[i]
+        if lane < 0:
+            open_lane = np.int64(-1)
+            continue
+        if lane == open_lane:
+            run_end[runs - 1] = base + ends[i]
+            run_count[runs - 1] += 1
+            continue
+        run_lane[runs] = lane
+        run_start[runs] = base + starts[i] - 4
+        run_end[runs] = base + ends[i]
+        run_position[runs] = first_position + i
+        run_count[runs] = 1
+        runs += 1
+        open_lane = lane
+    return runs
+
+
+@njit(cache=True, nogil=True)
+def copy_range(
+    source: npt.NDArray[np.uint8],
+    chunk_starts: npt.NDArray[np.int64],
+    logical_starts: npt.NDArray[np.int64],
+    begin: int,
+    end: int,
+    target: npt.NDArray[np.uint8],
+    target_at: int,
+) -> None:
+    """Copy the logical bytes [begin, end) of chunks lying anywhere in ``source`` to ``target[target_at:]``.
+
+    ``logical_starts`` has one entry more than ``chunk_starts``: chunk i holds [logical_starts[i], logical_starts[i+1]).
+    """
+    chunk = np.searchsorted(logical_starts, begin, side="right") - 1
+    at = begin
+    while at < end:
+        upto = min(end, logical_starts[chunk + 1])
+        count = upto - at
+        if count > 0:
+            source_at = chunk_starts[chunk] + (at - logical_starts[chunk])
+            target[target_at : target_at + count] = source[source_at : source_at + count]
+            target_at += count
+            at = upto
+        chunk += 1
+
+
+@njit(cache=True, nogil=True)
+def gather_runs(
+    source: npt.NDArray[np.uint8],
+    base: int,
+    run_start: npt.NDArray[np.int64],
+    run_end: npt.NDArray[np.int64],
+    target: npt.NDArray[np.uint8],
+) -> int:
+    """Copy the runs, which lie in ``source`` (its first byte is logical ``base``), one after another; bytes copied."""
+    at = 0
+    for i in range(run_start.shape[0]):
+        count = run_end[i] - run_start[i]
+        begin = run_start[i] - base
+        target[at : at + count] = source[begin : begin + count]
+        at += count
+    return at
+
+
+@njit(cache=True, nogil=True)
+def expand_positions(
+    run_position: npt.NDArray[np.int64], run_count: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
+) -> None:
+    """The position of every record of the runs, in order."""
+    at = 0
+    for i in range(run_position.shape[0]):
+        for j in range(run_count[i]):
+            positions[at] = run_position[i] + j
+            at += 1

@@ -1,0 +1,54 @@
+"""A phase as a process: ``python -m cdr_core.phases NAME``, or ``spark-submit cdr_core/phases/NAME.py``.
+
+Progress goes to stderr, a line per step; the last line of stdout is the phase's result; the exit code is the error's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import uuid
+
+from cdr_core import settings as settings_module
+from cdr_core.errors import CdrError
+from cdr_core.metadata import Phase, Repository, Runner
+from cdr_core.phases.driver import Progress, as_line, run_phase, stored_result
+from cdr_core.phases.request import host_id
+from cdr_core.phases.sessions import Sessions
+
+
+def main(name: str, arguments: list[str] | None = None) -> None:
+    """Run one phase and end the process with its exit code."""
+    parser = argparse.ArgumentParser(prog=f"cdr phase {name}")
+    parser.add_argument("--recovery", required=True, help="id of the recovery")
+    parser.add_argument("--epoch", type=int, help="the epoch taken for this attempt; taken now when left out")
+    options = parser.parse_args(arguments)
+    try:
+        print(_run(Phase(name), options.recovery, options.epoch), flush=True)
+    except CdrError as error:
+        print(f"cdr: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+
+
+def _run(phase: Phase, recovery: str, epoch: int | None) -> str:
+    settings = settings_module.load()
+    with Repository.open(settings.database_url) as repository:
+        if epoch is None:
+            attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
+            if attempt is None:
+                return as_line(stored_result(repository, recovery, phase))
+            epoch = attempt.epoch
+        with Sessions(settings) as sessions:
+            return as_line(run_phase(repository, recovery, phase, epoch, settings, sessions, print_progress))
+
+
+def own_runner(task: str) -> Runner:
+    """An attempt started by hand: a run of its own."""
+    return Runner(run=f"shell-{uuid.uuid4().hex[:12]}", task=task, try_number=1, host=host_id(), pid=os.getpid())
+
+
+def print_progress(progress: Progress) -> None:
+    """A line per step, for logs."""
+    line = f"{progress.phase}: {progress.units_done}/{progress.units_total} units, {progress.records:,} records"
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""What a user asks for, checked before anything runs, and turned into the recovery's row."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdr_core.commit.sinks import sink_for
+from cdr_core.errors import Refused, SpecRefused
+from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
+from cdr_core.rescale.parallelism import parse_parallelism
+from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.source import open_checkpoint
+from cdr_core.rescale.spec import parse_spec
+from cdr_core.settings import Settings, parse_duration
+from cdr_core.storage import join
+
+ON_CORRUPT = ("fail",)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRequest:
+    """The parameters of a recovery, as the shell and the Airflow form give them."""
+
+    checkpoint: str
+    spec: str
+    parallelism: str
+    to: str
+    checkpoint_interval: str = ""
+    on_corrupt: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request whose parts exist and fit together."""
+
+    checkpoint: Checkpoint
+    spec_text: str
+    plan: Plan
+    target: str
+
+
+def check(request: RecoveryRequest) -> CheckedRequest:
+    """Read `_metadata`, bind the spec, look at the target; refuse what cannot work before anything is written."""
+    if request.on_corrupt not in ON_CORRUPT:
+        raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
+    if request.checkpoint_interval:
+        _check_interval(request.checkpoint_interval)
+    wish = parse_parallelism(request.parallelism)
+    spec_text = read_spec(request.spec)
+    spec = parse_spec(spec_text)
+    checkpoint = open_checkpoint(_absolute(request.checkpoint))
+    plan = make_plan(checkpoint, spec, wish)
+    target = _absolute_target(request.to)
+    sink_for(target).refuse_early()
+    return CheckedRequest(checkpoint, spec_text, plan, target)
+
+
+def create(request: RecoveryRequest, settings: Settings) -> str:
+    """The id of the recovery for this request: a new one, or the one that already has its checkpoint and target."""
+    with Repository.open(settings.database_url) as repository:
+        return create_in(repository, request, settings)[0].id
+
+
+def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
+    """The recovery's row, and whether it is new."""
+    checked = check(request)
+    recovery_id = new_recovery_id()
+    return repository.create_recovery(
+        NewRecovery(
+            id=recovery_id,
+            source=checked.checkpoint.directory,
+            metadata_sha256=checked.checkpoint.sha256,
+            flink_checkpoint_id=checked.checkpoint.metadata.checkpoint_id,
+            spec=checked.spec_text,
+            parallelism=request.parallelism.strip(),
+            target=checked.target,
+            options={"on_corrupt": request.on_corrupt},
+            settings={"checkpoint_interval": request.checkpoint_interval},
+            workspace=join(settings.workspace, recovery_id),
+            host_id=host_id(),
+        )
+    )
+
+
+def read_spec(spec: str) -> str:
+    """The spec's text: given inline, or the content of the file it names."""
+    if "\n" in spec or "exchanges:" in spec:
+        return spec
+    path = Path(spec.removeprefix("file://")).expanduser()
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SpecRefused(f"job spec {spec!r} cannot be read: {reason}", hint="give a YAML file or its text") from None
+
+
+def host_id() -> str:
+    """This host, as the owner of a local workspace."""
+    machine = Path("/etc/machine-id")
+    return machine.read_text().strip() if machine.is_file() else socket.gethostname()
+
+
+def _check_interval(text: str) -> None:
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise Refused(f"checkpoint interval {error}", hint="write 10s or 5m") from None
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _absolute_target(target: str) -> str:
+    kind, colon, address = target.partition(":")
+    return f"{kind}:{_absolute(address)}" if colon and address else target

@@ -1,0 +1,88 @@
+"""The executor's side of a phase: run one unit and leave an exclusive result manifest in the workspace.
+
+Executors never talk to the database. The driver learns of a finished unit from its manifest; of two attempts at the
+same unit (a retried or speculative Spark task) the first manifest wins, and what the other wrote is swept later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from cdr_core.faults import reach
+from cdr_core.phases.workspace import Workspace, read_json, write_json
+from cdr_core.rescale.plan import Plan
+from cdr_core.storage import join, storage_for
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed."""
+
+    phase: str
+    recovery: str
+    epoch: int
+    root: str
+    plan: str
+    target: str
+    split_size: int
+    segment_size: int
+    spill_file_size: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        return cls(**json.loads(text))
+
+    @property
+    def directory(self) -> str:
+        """This attempt's own place in the workspace."""
+        return Workspace(self.root).attempt(self.epoch, self.phase)
+
+    @property
+    def units(self) -> str:
+        """The file that says what each unit is."""
+        return join(self.directory, "units.json")
+
+    @property
+    def results(self) -> str:
+        """The directory of result manifests."""
+        return join(self.directory, "results")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a unit did; ``detail`` is the phase's own, ledger included."""
+
+    records: int
+    bytes: int
+    detail: Mapping[str, Any]
+
+
+def run_unit(payload: str, unit: str, task_attempt: str) -> None:
+    """Entry of a Spark task. ``task_attempt`` is unique, so that no two attempts write the same file."""
+    job = Job.from_json(payload)
+    reach(f"{job.phase}.unit")
+    definition = _units(job.units)[unit]
+    module = importlib.import_module(f"cdr_core.phases.{job.phase}")
+    outcome: Outcome = module.execute(job, load_plan(job.plan), definition, f"{unit}-{task_attempt}")
+    reach(f"{job.phase}.before-result")
+    write_json(join(job.results, f"{unit}.json"), asdict(outcome))
+    reach(f"{job.phase}.after-result")
+
+
+@lru_cache(maxsize=8)
+def load_plan(uri: str) -> Plan:
+    """The plan, once per worker process."""
+    return Plan.from_json(storage_for(uri).read(uri).decode())
+
+
+@lru_cache(maxsize=8)
+def _units(uri: str) -> dict[str, Any]:
+    return read_json(uri)

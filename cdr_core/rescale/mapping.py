@@ -1,0 +1,33 @@
+"""Old to new subtasks by Flink's rules, computed from the true max parallelism.
+
+Flink's own range mapping computes with 32768 key groups instead of the operator's; where the two differ it can miss an
+old subtask (max parallelism 252, 252 → 233: new subtask 183 needs old 198 and 199, Flink reads 197 and 198). Here the
+operator's max parallelism decides, so no needed subtask is missed.
+"""
+
+from __future__ import annotations
+
+from cdr_core.flink.keys import key_group_range, owner
+from cdr_core.rescale.spec import Partitioner
+
+UNMOVABLE = frozenset({Partitioner.FORWARD, Partitioner.RESCALE, Partitioner.BROADCAST})
+"""Partitioners whose in-flight records have no rule for another parallelism."""
+
+
+def new_channel(up: int, new_up: int) -> int:
+    """The new upstream subtask, and so the new channel, that an old upstream subtask's records arrive on."""
+    return up % new_up
+
+
+def new_owners(partitioner: Partitioner, down: int, old: int, new: int, max_parallelism: int) -> tuple[int, ...]:
+    """New downstream subtasks that may own records of old downstream subtask ``down``; more than one = ambiguous."""
+    if old == new:
+        return (down,)
+    if partitioner is Partitioner.HASH:
+        first, last = key_group_range(down, old, max_parallelism)
+        return tuple(range(owner(first, new, max_parallelism), owner(last, new, max_parallelism) + 1))
+    if partitioner is Partitioner.GLOBAL:
+        return (0,)
+    if partitioner is Partitioner.CUSTOM:
+        return tuple(range(new))
+    return (down % new,)

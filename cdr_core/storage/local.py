@@ -1,0 +1,123 @@
+"""Files of this host. Creating is exclusive and durable: temporary file, fsync, hard link, fsync of the directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.errors import DiskFull, StorageError, Unreadable
+
+
+def local_path(uri: str) -> Path:
+    """The path of a local URI."""
+    return Path(uri.removeprefix("file://"))
+
+
+class LocalStorage:
+    """See :class:`cdr_core.storage.access.Storage`."""
+
+    def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
+        path = local_path(uri)
+        with _explained(path, "read"), path.open("rb") as file:
+            file.seek(offset)
+            data = file.read() if length is None else file.read(length)
+        if length is not None and len(data) != length:
+            raise StorageError(f"{path} ended after {len(data)} of {length} bytes from offset {offset}")
+        return data
+
+    def size(self, uri: str) -> int:
+        path = local_path(uri)
+        with _explained(path, "read"):
+            return path.stat().st_size
+
+    def exists(self, uri: str) -> bool:
+        return local_path(uri).exists()
+
+    def create(self, uri: str, data: bytes) -> bool:
+        path = local_path(uri)
+        with _explained(path, "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_beside(path) as temporary:
+                write_durably(temporary, data)
+                return publish_exclusively(temporary, path)
+
+    def list(self, uri: str) -> list[str]:
+        path = local_path(uri)
+        with _explained(path, "list"):
+            if not path.is_dir():
+                return []
+            return sorted(str(entry) for entry in path.iterdir() if entry.is_file())
+
+    def delete(self, uri: str) -> None:
+        path = local_path(uri)
+        with _explained(path, "delete"):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A name in the same directory that is gone afterwards, whatever happened."""
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A new file whose bytes are on the disk when this returns."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def publish_exclusively(temporary: Path, path: Path) -> bool:
+    """Give a finished file its name; ``False`` if the name is taken. The link, unlike a rename, never replaces."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    sync_directory(path.parent)
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_file(uri: str) -> npt.NDArray[np.uint8]:
+    """A local file as a read-only byte array; pages come and go with the kernel's cache, not with our memory."""
+    path = local_path(uri)
+    with _explained(path, "read"):
+        if path.stat().st_size == 0:
+            return np.zeros(0, dtype=np.uint8)
+        return np.memmap(path, dtype=np.uint8, mode="r")
+
+
+@contextmanager
+def _explained(path: Path, verb: str) -> Iterator[None]:
+    """Turn an operating-system error into one sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Unreadable(f"{path} does not exist", hint="check the path") from None
+    except IsADirectoryError:
+        raise Unreadable(f"{path} is a directory, not a file", hint="check the path") from None
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull(f"no room left to write {path}", hint="free some space and run it again") from error
+        raise StorageError(f"cannot {verb} {path}: {error.strerror}", hint="check its permissions") from error
