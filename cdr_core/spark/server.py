@@ -1,0 +1,220 @@
+"""The embedded Connect server of one recovery: started once, found again by everybody, stopped as a whole.
+
+A server lives in a directory of its own. Whoever needs it calls :func:`ensure_server`; however many do so at once, one
+server results, because its supervisor holds a lock in that directory for as long as it lives. The supervisor
+(``cdr_core.spark.supervisor``) leads a session of processes of its own, so neither the end of the client that started
+it nor a signal to that client's process group touches it; it ends the server when it is told to, when no client has
+given a sign of life for the idle time, or when the directory vanishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cdr_core
+from cdr_core.errors import JobFailed
+from cdr_core.spark import processes
+
+HANDLE_FILE = "server.json"
+FAILURE_FILE = "failed.json"
+STOP_FILE = "stop"
+LOCK_FILE = "lock"
+TOKEN_FILE = "token"
+LOG_FILE = "server.log"
+
+START_TIMEOUT = 120.0
+"""Seconds until a start is given up; on two quiet cores it takes 2 to 6."""
+
+ALREADY_RUNNING = 3
+"""Exit status of a supervisor that found another one in its directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """What a server is started with; once it runs, another spec for the same directory is ignored.
+
+    ``directory`` is the server's own (on this host, not shared), ``home`` is CDR_HOME. ``cores`` 0 means all of the
+    host. ``environment`` is added to the server's and so to the Python workers' (credentials may travel here: it is
+    never written down). ``conf`` adds Spark settings, which are written down: no secrets.
+    """
+
+    directory: Path
+    home: Path
+    cores: int = 0
+    idle_seconds: float = 60.0
+    ui: bool = True
+    heap: str = "1g"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """For the supervisor's command line: everything but the environment."""
+        return json.dumps(
+            {
+                "directory": str(self.directory),
+                "home": str(self.home),
+                "cores": self.cores,
+                "idle_seconds": self.idle_seconds,
+                "ui": self.ui,
+                "heap": self.heap,
+                "conf": dict(self.conf),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerSpec:
+        values: dict[str, Any] = json.loads(text)
+        return cls(**{**values, "directory": Path(values["directory"]), "home": Path(values["home"])})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHandle:
+    """A running server, as it is stored in the recovery's row: no secret inside.
+
+    ``pid`` and ``start_time`` are the supervisor's, which leads the server's session of processes. ``ui`` is the Spark
+    UI's address on this host, ``None`` if it is off.
+    """
+
+    directory: str
+    pid: int
+    start_time: str
+    port: int
+    session_id: str
+    ui: str | None = None
+
+    @property
+    def token_file(self) -> Path:
+        """The file with the token that clients must present; readable by the server's user only."""
+        return Path(self.directory) / TOKEN_FILE
+
+    @property
+    def log_file(self) -> Path:
+        return Path(self.directory) / LOG_FILE
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerHandle:
+        """The handle that :meth:`to_json` wrote; fields of later versions are ignored."""
+        values: dict[str, Any] = json.loads(text)
+        known: dict[str, Any] = {name: values.get(name) for name in cls.__dataclass_fields__}
+        return cls(**known)
+
+
+def ensure_server(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:
+    """The running server of this directory, started if there is none; :class:`JobFailed` if it does not come up."""
+    start_server(spec)
+    return wait_ready(spec, timeout)
+
+
+def start_server(spec: ServerSpec) -> None:
+    """Start the server unless one runs or starts already, and return at once: :func:`wait_ready` waits."""
+    if find_server(spec.directory) is not None:
+        return
+    spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (spec.directory / LOG_FILE).open("ab") as log:
+        # The child takes the lock, forks the supervisor and ends: what is waited for here is some 50 ms.
+        code = subprocess.run(
+            [sys.executable, "-m", "cdr_core.spark.supervisor", spec.to_json()],
+            env=_environment(spec),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            check=False,
+            timeout=START_TIMEOUT,
+        ).returncode
+    if code not in (0, ALREADY_RUNNING):
+        raise _start_failed(spec.directory, f"its supervisor ended with status {code}")
+
+
+def _environment(spec: ServerSpec) -> dict[str, str]:
+    given = {**os.environ, **spec.environment}
+    root = str(Path(cdr_core.__file__).parent.parent)
+    inherited = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+    return {**given, "PYTHONPATH": os.pathsep.join([root, *inherited]), "CDR_HOME": str(spec.home)}
+
+
+def wait_ready(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:
+    """The handle of a server that :func:`start_server` began; starts it anew if its supervisor was killed meanwhile."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        handle = find_server(spec.directory)
+        if handle is not None:
+            return handle
+        if not _is_supervised(spec.directory):
+            failure = _read_json(spec.directory / FAILURE_FILE)
+            if failure is not None:
+                raise _start_failed(spec.directory, str(failure.get("reason")))
+            start_server(spec)
+        time.sleep(0.03)
+    raise _start_failed(spec.directory, f"it was not up after {timeout:.0f} s")
+
+
+def _start_failed(directory: Path, reason: str) -> JobFailed:
+    return JobFailed(f"the embedded Spark server did not start: {reason}", hint=f"its log is {directory / LOG_FILE}")
+
+
+def find_server(directory: Path) -> ServerHandle | None:
+    """The running server of this directory, if there is one that is up."""
+    values = _read_json(directory / HANDLE_FILE)
+    if values is None:
+        return None
+    handle = ServerHandle.from_json(json.dumps(values))
+    return handle if is_alive(handle) else None
+
+
+def _read_json(file: Path) -> dict[str, Any] | None:
+    """Files here are written whole and renamed into place: there and readable, or not there."""
+    try:
+        values = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _is_supervised(directory: Path) -> bool:
+    try:
+        with (directory / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def is_alive(handle: ServerHandle) -> bool:
+    """Whether this very server runs: a process that merely got its id does not count."""
+    return processes.is_running(handle.pid, handle.start_time)
+
+
+def stop_server(handle: ServerHandle, timeout: float = 8.0) -> None:
+    """End the server and every process of it; a server that is gone already is fine.
+
+    The supervisor is asked first, because it also removes the scratch files; what is left after half the timeout is
+    killed from here. :class:`JobFailed` if a process outlives that.
+    """
+    if is_alive(handle):
+        with contextlib.suppress(OSError):
+            (Path(handle.directory) / STOP_FILE).touch()
+        processes.send(handle.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout / 2
+    while processes.session_members(handle.pid, handle.start_time) and time.monotonic() < deadline:
+        time.sleep(0.03)
+    if not processes.kill_session(handle.pid, handle.start_time, timeout / 2):
+        raise JobFailed(
+            "a process of the embedded Spark server could not be killed",
+            hint=f"look at process group {handle.pid} on this host",
+        )

@@ -1,0 +1,165 @@
+"""A Spark session for one phase: attached to the recovery's embedded server, or a classic one of its own.
+
+``connect`` attaches to a running server by its session id and leaves it running. ``local[N,F]`` starts a JVM under this
+process. ``spark://HOST:PORT`` does so too (client mode) and uses the cluster's executors, which need cdr installed and
+must see the workspace; standalone is tested, other cluster managers are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cdr_core
+from cdr_core.errors import CdrError, JobFailed, Refused
+from cdr_core.spark.heartbeat import Heartbeat
+from cdr_core.spark.java import java_home
+from cdr_core.spark.launch import SESSION_CONF
+from cdr_core.spark.server import ServerHandle, is_alive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+USER = "cdr"
+"""Connect keeps sessions by (user, session id); everybody who attaches must give the same."""
+
+_RETRIES: dict[str, Any] = {"max_retries": 3, "initial_backoff": 100, "backoff_multiplier": 3.0, "max_backoff": 1000}
+"""About 1.3 s in all: on loopback a server that does not answer is dead, and ten minutes of silence help nobody."""
+
+
+@contextlib.contextmanager
+def open_session(
+    spark: str, *, home: Path, handle: ServerHandle | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for ``connect`` (give the server's handle) or for a Spark master.
+
+    Leaving the block closes what this process holds: a Connect server and its session go on, a classic session stops.
+    Refused: ``connect`` without a handle, a token the server does not accept. :class:`JobFailed` within seconds if the
+    server is dead.
+    """
+    if spark != "connect":
+        with _classic(spark, home, conf or {}) as classic:
+            yield classic
+        return
+    if handle is None:
+        raise Refused("a Connect session needs the handle of a running server", hint="call ensure_server first")
+    with Heartbeat(Path(handle.directory)), attach(handle) as session:
+        for name, value in (conf or {}).items():
+            session.conf.set(name, value)
+        yield session
+
+
+def preload() -> threading.Thread:
+    """Import the Connect client in the background (2 s, most of it pandas), while the driver still reads and plans."""
+    thread = threading.Thread(target=_import_client, name="cdr-spark-import", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import_client() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # that pandas 3 is new to it is not news to our users
+        import pyspark.sql.connect.session as client
+
+    return client
+
+
+@contextlib.contextmanager
+def attach(handle: ServerHandle) -> Iterator[SparkSession]:
+    """A client of the server's one session."""
+    if not is_alive(handle):
+        raise _gone(handle)
+    session = _connect(handle)
+    previous = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # pyspark.sql.functions looks here for the kind of session
+    try:
+        yield session
+    finally:
+        if previous is None:
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        with contextlib.suppress(Exception):
+            session.stop()
+
+
+def _connect(handle: ServerHandle) -> Any:
+    client = _import_client()
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # "localhost" and nothing else: with a token and any other spelling the client insists on TLS.
+    builder = DefaultChannelBuilder(f"sc://localhost:{handle.port}", [("grpc.enable_http_proxy", 0)])
+    try:
+        builder.set("token", handle.token_file.read_text())
+    except OSError:
+        raise _gone(handle) from None
+    builder.set("session_id", handle.session_id)
+    builder.set("user_id", USER)
+    session = client.SparkSession(connection=builder)
+    session.release_session_on_close = False  # later phases attach to the same session
+    session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "retries exceeded": it is raised as well
+            session.version  # noqa: B018  the first call that reaches the server
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            session.client.close()
+        raise _refusal(handle, error) from error
+    return session
+
+
+def _refusal(handle: ServerHandle, error: Exception) -> CdrError:
+    if "UNAUTHENTICATED" in str(error) or "Invalid authentication token" in str(error):
+        return Refused("the Spark server refused the token", hint=f"it must be the one in {handle.token_file}")
+    return _gone(handle)
+
+
+def _gone(handle: ServerHandle) -> JobFailed:
+    return JobFailed(
+        f"the Spark server of this recovery (process {handle.pid}) is gone",
+        hint=f"run the phase again, a new one is started; the old one's log is {handle.log_file}",
+    )
+
+
+@contextlib.contextmanager
+def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session in a JVM under this process; executors of a cluster get the same Python path as far as they have it."""
+    from pyspark.sql import SparkSession
+
+    os.environ.update(_classic_environment(home))
+    builder = SparkSession.builder.master(_with_retries(master)).appName("cdr")
+    root = str(Path(cdr_core.__file__).parent.parent)
+    for name, value in {**SESSION_CONF, "spark.executorEnv.PYTHONPATH": root, **conf}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _with_retries(master: str) -> str:
+    """Spark gives plain ``local[N]`` a single attempt a task; a recovery wants four, as on a cluster."""
+    if master == "local":
+        return "local[1,4]"
+    return master if not master.startswith("local[") or "," in master else f"{master[:-1]},4]"
+
+
+def _classic_environment(home: Path) -> dict[str, str]:
+    root = str(Path(cdr_core.__file__).parent.parent)
+    inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+    return {
+        "JAVA_HOME": str(java_home(home)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([root, *inherited]),
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+        "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    }

@@ -1,0 +1,131 @@
+"""The executor's side of a unit: call the function, and bring its error home unharmed.
+
+Spark hands the driver only text. An error of cdr travels in that text as one marked token, so that the driver raises
+the same class with the same place and hint. Spark also retries every failure; where a retry cannot help, the first task
+to fail leaves a note on its host, and later attempts and units of the same run raise it again at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdr_core.errors import CdrError, JobFailed, Where
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UnitFunction = Callable[[str, str, int], None]
+"""``function(payload, unit, task_attempt)``: does the unit and writes its own result manifest."""
+
+NOTES_VARIABLE = "CDR_SPARK_NOTES"
+"""Environment of the executors: a directory of this host for notes about runs that are lost; unset = no notes."""
+
+_MARK = re.compile(r"cdr-error:([A-Za-z0-9_=-]+):end")
+
+
+class UnitFailed(Exception):
+    """What a task raises; its text is the marked token."""
+
+
+def encode(error: CdrError) -> str:
+    """The error as one token that survives being quoted, indented and wrapped into other messages."""
+    kind = type(error)
+    value = {
+        "kind": f"{kind.__module__}:{kind.__qualname__}",
+        "what": error.what,
+        "where": asdict(error.where),
+        "hint": error.hint,
+    }
+    return f"cdr-error:{base64.urlsafe_b64encode(json.dumps(value).encode()).decode()}:end"
+
+
+def decode(text: str) -> CdrError | None:
+    """The first error of cdr inside the text, or ``None``; a kind this version does not know becomes JobFailed."""
+    match = _MARK.search(text)
+    if match is None:
+        return None
+    value = json.loads(base64.urlsafe_b64decode(match.group(1)))
+    return _kind(value["kind"])(value["what"], where=Where(**value["where"]), hint=value["hint"])
+
+
+def _kind(path: str) -> type[CdrError]:
+    try:
+        found = resolve(path)
+    except (ImportError, AttributeError, ValueError):
+        return JobFailed
+    return found if isinstance(found, type) and issubclass(found, CdrError) else JobFailed
+
+
+def resolve(path: str) -> Any:
+    """The object behind ``package.module:name``; only cdr's own modules and tests name things this way."""
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTask:
+    """What Spark ships to the executors: names and paths only, never the bytes of a recovery."""
+
+    function: str
+    payload: str
+    units: tuple[str, ...]
+    run: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Does the units whose numbers come in; each number goes out again when its unit is done."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context else 0
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                self._do(self.units[number], attempt)
+            yield batch
+
+    def _do(self, unit: str, attempt: int) -> None:
+        note = self._note()
+        if note is not None and note.is_file():
+            raise UnitFailed(note.read_text())
+        try:
+            function: UnitFunction = resolve(self.function)
+            function(self.payload, unit, attempt)
+        except CdrError as error:
+            if note is not None and not error.retry_helps:
+                _leave(note, encode(error))
+            raise UnitFailed(encode(error)) from error
+        except Exception as error:
+            traceback.print_exc()  # to the executor's log: Spark's own text shows only where it was wrapped
+            failed = JobFailed(f"unit {unit} failed: {type(error).__name__}: {error}{_place(error)}")
+            raise UnitFailed(encode(failed)) from error
+
+    def _note(self) -> Path | None:
+        folder = os.environ.get(NOTES_VARIABLE)
+        return Path(folder) / f"{self.run}.failed" if folder else None
+
+
+def _place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _leave(note: Path, text: str) -> None:
+    """Whole or not at all. A note that cannot be left costs retries, nothing else."""
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        fresh = note.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.replace(note)
+    except OSError:
+        return
