@@ -47,38 +47,40 @@ def phase(
     as_json: JsonFlag = False,
 ) -> None:
     """Run one phase of a recovery here; a phase that is done returns its stored result."""
+    from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
+    from cdr_core.phases.workers import SparkWorkers
 
     if name not in set(Phase):
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(Phase)}", param_hint="NAME")
     settings = load_settings()
-    with open_repository(settings) as repository:
-        result = _run_one(repository, recovery, Phase(name), settings)
+    with open_repository(settings) as repository, SparkWorkers(settings) as workers, PhaseBars() as bars:
+        result = _run_one(repository, recovery, Phase(name), settings, workers, bars)
     _say(as_json, result, f"{name}: done, {result.get('records', 0):,} records")
 
 
 def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, float]:
+    from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
+    from cdr_core.phases.workers import SparkWorkers
 
     seconds: dict[str, float] = {}
-    for each in Phase:
-        started = time.monotonic()
-        _run_one(repository, recovery, each, settings)
-        seconds[str(each)] = round(time.monotonic() - started, 3)
+    with SparkWorkers(settings) as workers, PhaseBars() as bars:
+        for each in Phase:
+            started = time.monotonic()
+            _run_one(repository, recovery, each, settings, workers, bars)
+            seconds[str(each)] = round(time.monotonic() - started, 3)
     return seconds
 
 
-def _run_one(repository: Any, recovery: str, phase: Any, settings: Any) -> Any:
-    from cdr_core.cli.progress import PhaseBars
+def _run_one(repository: Any, recovery: str, phase: Any, settings: Any, workers: Any, bars: Any) -> Any:
     from cdr_core.phases.driver import run_phase, stored_result
     from cdr_core.phases.main import own_runner
-    from cdr_core.phases.sessions import Sessions
 
     attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
     if attempt is None:
         return stored_result(repository, recovery, phase)
-    with Sessions(settings) as sessions, PhaseBars() as bars:
-        return run_phase(repository, recovery, phase, attempt.epoch, settings, sessions, bars)
+    return run_phase(repository, recovery, phase, attempt.epoch, settings, workers, bars)
 
 
 def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -101,7 +103,8 @@ def _as_text(summary: dict[str, Any]) -> str:
     total = sum(summary["seconds"].values())
     return (
         f"{summary['recovery']}: {summary['state']}, {summary['verdict']}: {summary['records']:,} records "
-        f"({summary['bytes']:,} bytes) in {total:.1f} s\n  output   {summary['output']}\n  receipt  {summary['receipt']}"
+        f"({summary['bytes']:,} bytes) in {total:.1f} s\n"
+        f"  output   {summary['output']}\n  receipt  {summary['receipt']}"
     )
 
 

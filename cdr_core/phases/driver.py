@@ -17,12 +17,11 @@ from typing import Any
 from cdr_core.errors import CdrError, Fenced, JobFailed
 from cdr_core.faults import reach
 from cdr_core.metadata import Attempt, FencedTransaction, Phase, Recovery, Repository, Runner
-from cdr_core.phases.sessions import Sessions
-from cdr_core.phases.unit import Job, load_plan, run_unit
+from cdr_core.phases.unit import Job, load_plan
+from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.settings import Settings
-from cdr_core.spark.units import run_units
 from cdr_core.storage import storage_for
 
 HEARTBEAT_SECONDS = 2.0
@@ -140,21 +139,26 @@ def run_phase(
     phase: Phase,
     epoch: int,
     settings: Settings,
-    sessions: Sessions,
+    workers: Workers,
     report: Report,
 ) -> Mapping[str, Any]:
     """Run a phase under an epoch that was taken for it. Failures are recorded, unless somebody else took over."""
     drive = Drive(repository, repository.recovery(recovery_id), phase, epoch, settings)
     try:
-        return _run(drive, sessions, report)
+        result = _run(drive, workers, report)
     except Fenced:
         raise
     except CdrError as error:
         _record_failure(drive, str(error))
+        if not error.retry_helps:
+            workers.end(drive)
         raise
     except Exception as error:
         _record_failure(drive, f"{type(error).__name__}: {error}")
         raise JobFailed(f"phase {phase} failed: {type(error).__name__}: {error}") from error
+    if phase.successor is None:
+        workers.end(drive)
+    return result
 
 
 def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Mapping[str, Any]:
@@ -163,8 +167,8 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
     return dict(row.result or {})
 
 
-def _run(drive: Drive, sessions: Sessions, report: Report) -> Mapping[str, Any]:
-    sessions.start(drive)
+def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
+    workers.start(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
     units: dict[str, Any] = module.prepare(drive)
     job = drive.job()
@@ -175,8 +179,7 @@ def _run(drive: Drive, sessions: Sessions, report: Report) -> Mapping[str, Any]:
     recorder.report()
     pending = [unit for unit in units if unit not in recorder.recorded]
     if pending:
-        with sessions.session(drive) as session:
-            run_units(session, run_unit, job.to_json(), pending, on_poll=recorder.poll)
+        workers.run(drive, job.to_json(), pending, recorder.poll)
         recorder.poll()
     missing = sorted(set(units) - recorder.recorded)
     if missing:

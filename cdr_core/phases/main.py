@@ -15,7 +15,7 @@ from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, Runner
 from cdr_core.phases.driver import Progress, as_line, run_phase, stored_result
 from cdr_core.phases.request import host_id
-from cdr_core.phases.sessions import Sessions
+from cdr_core.phases.workers import SparkWorkers
 
 
 def main(name: str, arguments: list[str] | None = None) -> None:
@@ -39,8 +39,8 @@ def _run(phase: Phase, recovery: str, epoch: int | None) -> str:
             if attempt is None:
                 return as_line(stored_result(repository, recovery, phase))
             epoch = attempt.epoch
-        with Sessions(settings) as sessions:
-            return as_line(run_phase(repository, recovery, phase, epoch, settings, sessions, print_progress))
+        with SparkWorkers(settings) as workers:
+            return as_line(run_phase(repository, recovery, phase, epoch, settings, workers, print_progress))
 
 
 def own_runner(task: str) -> Runner:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -65,13 +66,13 @@ class Outcome:
     detail: Mapping[str, Any]
 
 
-def run_unit(payload: str, unit: str, task_attempt: str) -> None:
-    """Entry of a Spark task. ``task_attempt`` is unique, so that no two attempts write the same file."""
+def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
+    """Entry of a Spark task. Spark numbers attempts anew for every stage, so file names draw their own luck."""
     job = Job.from_json(payload)
     reach(f"{job.phase}.unit")
     definition = _units(job.units)[unit]
     module = importlib.import_module(f"cdr_core.phases.{job.phase}")
-    outcome: Outcome = module.execute(job, load_plan(job.plan), definition, f"{unit}-{task_attempt}")
+    outcome: Outcome = module.execute(job, load_plan(job.plan), definition, f"{unit}-{uuid.uuid4().hex[:12]}")
     reach(f"{job.phase}.before-result")
     write_json(join(job.results, f"{unit}.json"), asdict(outcome))
     reach(f"{job.phase}.after-result")
