@@ -1,0 +1,97 @@
+"""Creating a recovery, or attaching to the one that has the same identity."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from cdr_core.errors import Refused
+from cdr_core.metadata.models import PhaseRow, RecoveryRow, SourceCheckpointRow
+from cdr_core.metadata.models.base import utc_now
+from cdr_core.metadata.rows import insert_unless_there, lock_source, settle_pin
+from cdr_core.metadata.states import Phase, PhaseState, RecoveryState
+from cdr_core.metadata.values import Json, NewRecovery
+
+
+def create(session: Session, new: NewRecovery) -> tuple[RecoveryRow, bool]:
+    """The recovery of this identity, and whether it was created now. In one transaction, also when several race."""
+    existing = _find(session, new.identity)
+    if existing is not None:
+        return _attach(existing, new), False
+    source = _source(session, new)
+    if not insert_unless_there(session, RecoveryRow, _columns(new, source.id), ["identity"]):
+        settle_pin(session, source.id)
+        winner = _find(session, new.identity)
+        assert winner is not None, "the database saw a recovery of this identity and does not show it"
+        return _attach(winner, new), False
+    session.add_all(PhaseRow(recovery_id=new.id, name=phase, state=PhaseState.PENDING) for phase in Phase)
+    settle_pin(session, source.id)
+    session.flush()
+    return session.get_one(RecoveryRow, new.id), True
+
+
+def _find(session: Session, identity: str | None) -> RecoveryRow | None:
+    if identity is None:
+        return None
+    return session.scalars(select(RecoveryRow).where(RecoveryRow.identity == identity)).one_or_none()
+
+
+def _source(session: Session, new: NewRecovery) -> SourceCheckpointRow:
+    row = {
+        "uri": new.source,
+        "metadata_sha256": new.metadata_sha256,
+        "flink_checkpoint_id": new.flink_checkpoint_id,
+        "pinned": True,
+    }
+    insert_unless_there(session, SourceCheckpointRow, row, ["metadata_sha256", "uri"])
+    same = select(SourceCheckpointRow.id).where(
+        SourceCheckpointRow.metadata_sha256 == new.metadata_sha256, SourceCheckpointRow.uri == new.source
+    )
+    return lock_source(session, session.scalars(same).one())
+
+
+def _columns(new: NewRecovery, source_id: int) -> dict[str, object]:
+    now = utc_now()
+    return {
+        "id": new.id,
+        "source_checkpoint_id": source_id,
+        "target": new.target,
+        "identity": new.identity,
+        "spec": new.spec,
+        "spec_sha256": new.spec_sha256,
+        "parallelism": new.parallelism,
+        "options": dict(new.options),
+        "settings": dict(new.settings),
+        "workspace": new.workspace,
+        "host_id": new.host_id,
+        "state": RecoveryState.CREATED,
+        "epoch": 0,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
+    """The stored recovery, if it is the one that was asked for; what differs is named with both values."""
+    if stored.state is RecoveryState.CANCELLED:
+        raise Refused(
+            f"recovery {stored.id} of this checkpoint to {stored.target} was cancelled", hint="choose another target"
+        )
+    wanted = (
+        ("spec (SHA-256)", stored.spec_sha256, new.spec_sha256),
+        ("parallelism", stored.parallelism, new.parallelism),
+        ("options", _canonical(stored.options), _canonical(new.options)),
+    )
+    for name, before, now in wanted:
+        if before != now:
+            raise Refused(
+                f"recovery {stored.id} of this checkpoint to {stored.target} has {name} {before}, not {now}",
+                hint=f"start it with the same {name.split()[0]}, or choose another target",
+            )
+    return stored
+
+
+def _canonical(options: Json) -> str:
+    return json.dumps(dict(options), sort_keys=True, ensure_ascii=False)

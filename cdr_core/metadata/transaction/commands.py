@@ -1,0 +1,31 @@
+"""What users ask of a running recovery."""
+
+from __future__ import annotations
+
+from cdr_core.errors import Refused
+from cdr_core.metadata import convert
+from cdr_core.metadata.cancel import close_commands, open_commands
+from cdr_core.metadata.models import CommandRow
+from cdr_core.metadata.states import CommandState, move
+from cdr_core.metadata.transaction.scope import Scope
+from cdr_core.metadata.values import Command, Json
+
+
+class Commands(Scope):
+    def take_commands(self) -> tuple[Command, ...]:
+        """Accepts what is waiting, oldest first, and what an older attempt accepted and did not live to answer."""
+        taken = []
+        for row in open_commands(self._session, self.recovery_id):
+            if row.state is CommandState.ACCEPTED and row.epoch == self.epoch:
+                continue
+            row.state = move(row.state, CommandState.ACCEPTED)
+            row.epoch = self.epoch
+            taken.append(convert.command(row))
+        return tuple(taken)
+
+    def answer_command(self, command_id: int, state: CommandState, answer: Json) -> None:
+        """DONE or REFUSED, with what the user should know. An answered command is not answered again."""
+        row = self._session.get(CommandRow, command_id)
+        if row is None or row.recovery_id != self.recovery_id:
+            raise Refused(f"recovery {self.recovery_id} has no command {command_id}")
+        close_commands([row], state, answer)

@@ -1,0 +1,121 @@
+"""Spill sets: sealed once, kept while somebody holds a grant, drained along a cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import or_, select
+
+from cdr_core.errors import Refused
+from cdr_core.metadata import convert
+from cdr_core.metadata.models import DrainCursorRow, GrantRow, SpillFileRow, SpillSetRow
+from cdr_core.metadata.models.base import utc_now
+from cdr_core.metadata.states import SpillSetState, move
+from cdr_core.metadata.transaction.scope import Scope
+from cdr_core.metadata.values import Cursor, SpillFile, SpillSet
+
+HAND_OVER = "hand-over"
+"""The grant every set is born with; whoever drains it releases it when the set is no longer needed."""
+
+
+class Spill(Scope):
+    def seal_spill_set(
+        self, subtask: int, manifest: str, host: str | None, files: Sequence[SpillFile], size: int
+    ) -> SpillSet:
+        """The subtask's spilled data is durable. The same manifest again is nothing new.
+
+        A sealed set of an older epoch becomes LOST; a second one in the same epoch is refused.
+        """
+        sealed = self._sealed(subtask)
+        if sealed is not None and sealed.manifest == manifest:
+            return convert.spill_set(self._session, sealed, self.epoch)
+        if sealed is not None:
+            self._lose(sealed)
+        new = SpillSetRow(
+            recovery_id=self.recovery_id,
+            subtask=subtask,
+            epoch=self.epoch,
+            manifest=manifest,
+            host=host,
+            bytes=size,
+            state=SpillSetState.SEALED,
+        )
+        self._session.add(new)
+        self._session.flush()
+        self._session.add_all(
+            SpillFileRow(set_id=new.id, position=position, path=file.path, bytes=file.bytes)
+            for position, file in enumerate(files)
+        )
+        self._session.add(GrantRow(set_id=new.id, holder=HAND_OVER, epoch=self.epoch, durable=True, released=False))
+        self._session.flush()
+        return convert.spill_set(self._session, new, self.epoch)
+
+    def acquire_grant(self, set_id: int, holder: str, *, durable: bool = False) -> None:
+        """Keeps the set's files until the grant is released. Refused once the last one was, or the files are lost.
+
+        A grant that is not durable ends with the attempt: dead attempts keep nothing. A durable one belongs to what
+        outlives it, such as a completed checkpoint.
+        """
+        row = self._set(set_id)
+        if row.state is not SpillSetState.SEALED:
+            raise Refused(f"spill set {set_id} of recovery {self.recovery_id} is {row.state}: it gives no more grants")
+        grant = self._session.get(GrantRow, (set_id, holder))
+        if grant is None:
+            grant = GrantRow(set_id=set_id, holder=holder)
+            self._session.add(grant)
+        grant.epoch, grant.durable, grant.released = self.epoch, durable, False
+
+    def release_grant(self, set_id: int, holder: str) -> bool:
+        """``True`` when it was the last one: the set is RELEASED and its files may go. Releasing twice is harmless."""
+        row = self._set(set_id)
+        grant = self._session.get(GrantRow, (set_id, holder))
+        if grant is None or grant.released:
+            return False
+        grant.released = True
+        self._session.flush()
+        live = select(GrantRow.holder).where(
+            GrantRow.set_id == set_id,
+            GrantRow.released.is_(False),
+            or_(GrantRow.durable.is_(True), GrantRow.epoch == self.epoch),
+        )
+        if row.state is not SpillSetState.SEALED or self._session.scalars(live.limit(1)).first() is not None:
+            return False
+        row.state = move(row.state, SpillSetState.RELEASED)
+        return True
+
+    def move_cursor(self, subtask: int, cursor: Cursor) -> None:
+        """Everything before the cursor is delivered. It never goes back within an attempt; a new one may start anew."""
+        row = self._session.get(DrainCursorRow, (self.recovery_id, subtask))
+        if row is None:
+            row = DrainCursorRow(recovery_id=self.recovery_id, subtask=subtask)
+            self._session.add(row)
+        elif row.epoch == self.epoch and (cursor.file, cursor.offset) < (row.file, row.offset):
+            raise Refused(
+                f"the cursor of subtask {subtask} cannot go back from file {row.file}, offset {row.offset} "
+                f"to file {cursor.file}, offset {cursor.offset}"
+            )
+        row.epoch, row.moved_at = self.epoch, utc_now()
+        row.file, row.offset, row.remaining = cursor.file, cursor.offset, cursor.remaining
+        row.gate, row.channel = cursor.gate, cursor.channel
+
+    def _set(self, set_id: int) -> SpillSetRow:
+        row = self._session.get(SpillSetRow, set_id)
+        if row is None or row.recovery_id != self.recovery_id:
+            raise Refused(f"recovery {self.recovery_id} has no spill set {set_id}")
+        return row
+
+    def _sealed(self, subtask: int) -> SpillSetRow | None:
+        return self._session.scalars(
+            select(SpillSetRow).where(
+                SpillSetRow.recovery_id == self.recovery_id,
+                SpillSetRow.subtask == subtask,
+                SpillSetRow.state == SpillSetState.SEALED,
+            )
+        ).one_or_none()
+
+    def _lose(self, sealed: SpillSetRow) -> None:
+        if sealed.epoch == self.epoch:
+            raise Refused(
+                f"subtask {sealed.subtask} has a sealed spill set of this attempt already ({sealed.manifest})"
+            )
+        sealed.state = move(sealed.state, SpillSetState.LOST)

@@ -1,0 +1,283 @@
+"""What the metadata database says, as frozen values: true when they were read, and not connected to it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cdr_core.metadata.states import (
+    AttemptState,
+    CommandState,
+    CommitState,
+    DrillOutcome,
+    Phase,
+    PhaseState,
+    RecoveryCheckpointState,
+    RecoveryState,
+    SpillSetState,
+)
+
+Json = Mapping[str, Any]
+"""A JSON object."""
+
+
+def new_recovery_id() -> str:
+    """Short enough to be typed, long enough not to meet another one."""
+    return f"r-{secrets.token_hex(5)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecovery:
+    """What a recovery is asked to do.
+
+    ``source`` and ``target`` are absolute and normalised: the target's text is half of the identity. ``options`` change
+    the result, so a second start must bring the same ones; ``settings`` do not (an interval, a timeout) and the first
+    start's are kept. ``id`` is drawn beforehand so that ``workspace`` can contain it; where the recovery exists already
+    the stored ones win.
+    """
+
+    source: str
+    metadata_sha256: str
+    target: str
+    spec: str
+    parallelism: str
+    workspace: str
+    flink_checkpoint_id: int | None = None
+    options: Json = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)
+    host_id: str | None = None
+    id: str = field(default_factory=new_recovery_id)
+
+    @property
+    def spec_sha256(self) -> str:
+        return hashlib.sha256(self.spec.encode()).hexdigest()
+
+    @property
+    def identity(self) -> str | None:
+        """One recovery per (SHA-256 of ``_metadata``, target); ``None`` for ``none:``, which is never unique."""
+        if self.target.startswith("none:"):
+            return None
+        return hashlib.sha256(f"{self.metadata_sha256}\n{self.target}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCheckpoint:
+    """``pinned`` while a recovery that has not ended needs it."""
+
+    uri: str
+    metadata_sha256: str
+    flink_checkpoint_id: int | None
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """``epoch`` is 0 before the first attempt; ``plan_*`` are ``None`` until read has made the plan."""
+
+    id: str
+    source: SourceCheckpoint
+    target: str
+    spec: str
+    spec_sha256: str
+    parallelism: str
+    options: Json
+    settings: Json
+    workspace: str
+    host_id: str | None
+    state: RecoveryState
+    epoch: int
+    plan_hash: str | None
+    plan_uri: str | None
+    plan_summary: Json | None
+    server: Json | None
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Who starts an attempt. ``(run, task)`` names the work, ``try_number`` grows with each try at it."""
+
+    run: str
+    task: str
+    try_number: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    recovery_id: str
+    epoch: int
+    phase: Phase
+    runner: Runner
+    state: AttemptState
+    started_at: datetime
+    ended_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseProgress:
+    """A phase's row. Totals are ``None`` while unknown, which is not zero."""
+
+    name: Phase
+    state: PhaseState
+    units_total: int | None
+    units_done: int
+    bytes_total: int | None
+    bytes_done: int
+    records_done: int
+    result: Json | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    phase: Phase
+    unit: str
+    epoch: int
+    manifest: str
+    records: int
+    bytes: int
+    result: Json
+
+
+@dataclass(frozen=True, slots=True)
+class SpillFile:
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """``live`` = it still keeps its set: not released, and durable or of the current epoch."""
+
+    holder: str
+    epoch: int
+    durable: bool
+    released: bool
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpillSet:
+    """``files`` in the order of their bytes. ``host`` ``None`` = on storage that every host sees."""
+
+    id: int
+    subtask: int
+    epoch: int
+    manifest: str
+    host: str | None
+    bytes: int
+    state: SpillSetState
+    files: tuple[SpillFile, ...]
+    grants: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What has been delivered: everything before ``offset`` of ``file``.
+
+    ``gate`` and ``channel`` name the open segment, of which ``remaining`` bytes are left; ``None`` between segments.
+    """
+
+    file: int
+    offset: int
+    gate: int | None = None
+    channel: int | None = None
+    remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryCheckpoint:
+    checkpoint_id: int
+    epoch: int
+    state: RecoveryCheckpointState
+    manifest: str | None
+    sha256: str | None
+    result: Json | None
+    reason: str | None
+    triggered_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One subtask's output of one checkpoint, also when it is empty.
+
+    ``manifest`` is the writer's own description of it, or where that lies. ``watermark`` in ms; ``None`` = none seen.
+    ``epoch`` is filled in by the database: that of the transaction which recorded it.
+    """
+
+    subtask: int
+    checkpoint_id: int
+    manifest: str
+    sha256: str
+    records: int
+    bytes: int
+    watermark: int | None = None
+    idle: bool = False
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    commit_user: str
+    listener_states: Json
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLogEntry:
+    """``base`` is what the look-up saw and the publication must succeed; ``None`` = an empty sink."""
+
+    commit_user: str
+    commit_id: int
+    epoch: int
+    state: CommitState
+    base: str | None
+    proof_sha256: str
+    location: str | None
+    uuid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    sha256: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    id: int
+    recovery_id: str
+    kind: str
+    args: Json
+    state: CommandState
+    answer: Json | None
+    requested_at: datetime
+    answered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """``result`` and what follows are ``None`` while it runs; seconds are ``None`` where nothing was measured."""
+
+    id: str
+    checkpoint: str
+    args: Json
+    recovery_id: str | None
+    started_at: datetime
+    result: DrillOutcome | None
+    checks: tuple[Json, ...]
+    rto_s: float | None
+    rpo_s: float | None
+    error: str | None
+    ended_at: datetime | None
