@@ -1,0 +1,1 @@
+"""Restore drills: a recovery that is rehearsed, judged and thrown away."""

@@ -1,0 +1,75 @@
+"""What every test can rely on: no setting of the developer's reaches it, and the shipped checkpoints are at hand.
+
+Nothing heavy is imported here; a test of one small thing starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkpoints import FixtureCheckpoints
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set before any test module is imported: libraries read some of these once, when they are imported."""
+    for name in [name for name in os.environ if name.startswith("CDR_")]:
+        del os.environ[name]
+    # For what is made once a session; a test has a home of its own.
+    home = Path(tempfile.mkdtemp(prefix="cdr-tests-"))
+    os.environ["CDR_HOME"] = str(home)
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    link_spark_archive(home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Compiled kernels outlive a home, or each child process of each test would compile them again.
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cdr" / "numba"))
+    # Children find the library and the plugins also where the project itself is not installed.
+    inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "plugins"), *inherited])
+
+
+def link_spark_archive(home: Path) -> None:
+    """Lets a Spark server of this home start with the archive that set-up made, if it made one: a third of the time."""
+    (home / "java").mkdir(parents=True, exist_ok=True)
+    for archive in (ROOT / ".cdr" / "java").glob("*.aot"):
+        (home / "java" / archive.name).symlink_to(archive)
+
+
+def pytest_report_header() -> list[str]:
+    if (ROOT / "cdr.toml").is_file():
+        return ["warning: cdr.toml in the checkout is in force for these tests, which expect the defaults"]
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A test sees the defaults and a home of its own; what it sets in the environment goes with it."""
+    for name in [name for name in os.environ if name.startswith("CDR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CDR_HOME", str(tmp_path / ".cdr"))
+
+
+@pytest.fixture
+def warm_home(tmp_path: Path) -> Path:
+    """The test's ``CDR_HOME``, for tests that start a Spark server in it."""
+    home = tmp_path / ".cdr"
+    link_spark_archive(home)
+    return home
+
+
+@pytest.fixture(scope="session")
+def fixture_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixtureCheckpoints]:
+    """``fixture_checkpoint("a_p3_thr0", 2)``: a real checkpoint's path, spec and oracle, to read and never to write."""
+    checkpoints = FixtureCheckpoints(tmp_path_factory.mktemp("checkpoints"))
+    yield checkpoints
+    changed = checkpoints.changed()
+    assert not changed, f"a test has changed the shipped checkpoint {', '.join(changed)}"

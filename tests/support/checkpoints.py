@@ -1,0 +1,75 @@
+"""The checkpoints that ship with the tests, unpacked once a session and watched: no test may change one."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tests.support.oracle import Oracle
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+
+_SPEC_OF = {"r": "a", "v": "a"}
+"""Specs go by the first letter of a checkpoint's name; these jobs are job a with another state backend or version."""
+
+
+@dataclass(frozen=True)
+class FixtureCheckpoint:
+    """One checkpoint: its folder, the job spec that fits it, and what Flink read in it."""
+
+    name: str
+    path: Path
+    spec: Path
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """Parsed when first asked for; two re-written checkpoints have none."""
+        file = self.path.with_name(f"{self.path.name}.oracle.jsonl.gz")
+        assert file.is_file(), f"{self.name}/{self.path.name} was shipped without an oracle"
+        return Oracle(file)
+
+    def copy(self, to: Path) -> Path:
+        """A copy for a test that wants to damage it."""
+        return Path(shutil.copytree(self.path, to))
+
+
+class FixtureCheckpoints:
+    """Gives ``fixture_checkpoint(name, n)``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._unpacked: dict[str, str] = {}
+        self._given: dict[tuple[str, int], FixtureCheckpoint] = {}
+
+    def __call__(self, name: str, n: int = 2) -> FixtureCheckpoint:
+        if name not in self._unpacked:
+            self._unpack(name)
+        if (name, n) not in self._given:
+            path = self._folder / name / f"chk-{n}"
+            assert path.is_dir(), f"{name} has no chk-{n}"
+            spec = FIXTURES / "specs" / f"{_SPEC_OF.get(name[0], name[0])}.yaml"
+            self._given[name, n] = FixtureCheckpoint(name, path, spec)
+        return self._given[name, n]
+
+    def changed(self) -> list[str]:
+        """Names whose files are no longer those that were unpacked."""
+        return [name for name, digest in self._unpacked.items() if _digest(self._folder / name) != digest]
+
+    def _unpack(self, name: str) -> None:
+        (archive,) = FIXTURES.glob(f"flink-*/{name}.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # early 3.11 has none; the archives are ours
+            tar.extractall(self._folder)
+        self._unpacked[name] = _digest(self._folder / name)
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
