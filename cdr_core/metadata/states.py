@@ -26,14 +26,22 @@ class Phase(StrEnum):
     @property
     def predecessor(self) -> Phase | None:
         """The phase whose result this one needs; ``None`` for the first."""
-        order = list(Phase)
-        place = order.index(self)
-        return order[place - 1] if place else None
+        place = _ORDER.index(self)
+        return _ORDER[place - 1] if place else None
+
+    @property
+    def successor(self) -> Phase | None:
+        """The phase that needs this one's result; ``None`` for the last."""
+        place = _ORDER.index(self)
+        return _ORDER[place + 1] if place + 1 < len(_ORDER) else None
 
     @property
     def running_state(self) -> RecoveryState:
         """The state of a recovery while this phase runs."""
         return RUNNING_STATES[self]
+
+
+_ORDER = tuple(Phase)
 
 
 class RecoveryState(StrEnum):
