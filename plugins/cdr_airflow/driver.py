@@ -48,7 +48,7 @@ class Outcome:
         if isinstance(said, str) and said:
             return said
         if self.last_error:
-            return self.last_error
+            return self.last_error.removeprefix("cdr: ")
         how = f"was killed by signal {-self.exit_code}" if self.exit_code < 0 else f"ended with {self.exit_code}"
         return f"the driver {how} and left no message"
 

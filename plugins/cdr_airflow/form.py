@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from airflow.sdk import Param
 
+from cdr_airflow.shipped import PARALLELISM, shipped
 from cdr_core import settings
 from cdr_core.errors import CdrError
 
@@ -68,12 +69,12 @@ def example() -> Example:
     """The shipped checkpoint, if ``CDR_HOME/demo`` holds it; settings that do not load are the first task's to
     report."""
     try:
-        demo = settings.load().home / "demo"
+        demo = shipped(settings.load().home)
     except CdrError:
         return NO_EXAMPLE
-    if not (demo / "chk-2" / "_metadata").is_file():
+    if not demo.is_unpacked:
         return NO_EXAMPLE
-    return Example(str(demo / "chk-2"), str(demo / "spec.yaml"), "2", f"parquet:{demo / 'output'}")
+    return Example(str(demo.checkpoint), str(demo.spec), PARALLELISM, f"parquet:{demo.folder / 'output'}")
 
 
 def recovery_params(shown: Example) -> dict[str, Param]:

@@ -5,7 +5,6 @@ Every import of that side is inside a function: a DAG is parsed every few second
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -80,12 +79,12 @@ def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:
     from cdr_core import settings
     from cdr_core.metadata import Repository
 
-    server = Repository.open(settings.load().database_url).recovery(recovery).server
+    with Repository.open(settings.load().database_url) as repository:
+        server = repository.recovery(recovery).server
     if not server:
         return None
-    handle = server if isinstance(server, str) else json.dumps(server)
     return subprocess.Popen(
-        [sys.executable, "-m", "cdr_core.spark.interrupt", handle],
+        [sys.executable, "-m", "cdr_core.spark.interrupt", server["directory"]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
 from cdr_airflow import form
+from cdr_airflow.shipped import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,13 +85,13 @@ def test_without_a_demo_the_form_asks_for_everything(parsed: dict[str, Any]) -> 
 
 
 def test_with_a_demo_the_form_can_be_sent_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "demo" / "chk-2").mkdir(parents=True)
-    (tmp_path / "demo" / "chk-2" / "_metadata").touch()
+    demo = shipped(tmp_path)
+    demo.unpack()
     shown = parse(tmp_path)["params"]
     assert ParamsDict(form.recovery_params(form.NO_EXAMPLE)).keys() == shown.keys()
     params = ParamsDict(form.recovery_params(form.NO_EXAMPLE))
     params.update(shown)
-    assert params.validate()["checkpoint"] == str(tmp_path / "demo" / "chk-2")
+    assert params.validate()["checkpoint"] == str(demo.checkpoint)
 
 
 def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""The demo: the shipped checkpoint through the real DAG, three subtasks to two, shown on the terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cdr_airflow.embedded import instance, rest, setup
+from cdr_airflow.embedded.board import Board
+from cdr_airflow.embedded.console import Console
+from cdr_airflow.embedded.home import USER, Home, keep_password
+from cdr_airflow.shipped import PARALLELISM, shipped
+from cdr_core import settings
+from cdr_core.errors import CdrError, JobFailed
+
+POLL_SECONDS = 0.5
+
+STOP_SECONDS = 6.0
+"""What a task gets to stop its driver and its Spark job when the demo is interrupted."""
+
+
+def demo(home: Home, console: Console) -> None:
+    """Recover the shipped checkpoint to a fresh folder and say what came of it; :class:`JobFailed` if nothing did.
+
+    A running instance is asked to run the DAG. Otherwise Airflow runs it in a process of its own without its services,
+    which saves starting them.
+    """
+    if url := instance.address(home):
+        conf = _conf(home)
+        _show(home, console, conf, _through_services(home, url, conf))
+        return
+    with setup.locked(home, "make demo"):
+        setup.prepare_airflow(home, setup.choose_port(None), console)
+        with _loading_airflow(home) as process:
+            setup.prepare_cdr(home, console)
+            conf = _conf(home)
+            _show(home, console, conf, _in_process(process, conf))
+
+
+def _conf(home: Home) -> dict[str, str]:
+    demo = shipped(home.root)
+    demo.unpack()
+    output = demo.next_output()
+    return {
+        "checkpoint": str(demo.checkpoint),
+        "spec": str(demo.spec),
+        "parallelism": PARALLELISM,
+        "to": f"parquet:{output}",
+    }
+
+
+def _show(home: Home, console: Console, conf: dict[str, str], events: Iterator[dict[str, Any]]) -> None:
+    console.progress.print(f"Recovering {conf['checkpoint']} through the Airflow DAG {rest.DAG}, 3 → 2 subtasks")
+    board = Board(console)
+    begun = time.monotonic()
+    state = board.follow(events)
+    if state != "success":
+        said = board.errors[-1] if board.errors else "the run ended without a message"
+        raise JobFailed(f"the demo did not succeed: {said}", hint=f"the logs are in {home.logs}")
+    _summarise(console, conf, time.monotonic() - begun)
+
+
+@contextmanager
+def _loading_airflow(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that loads Airflow and waits to be told what to run; ended with the block."""
+    home.logs.mkdir(parents=True, exist_ok=True)
+    with (home.logs / "demo.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cdr_airflow.embedded.in_process"],
+            env=home.environment(),
+            cwd=home.airflow,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # Not the terminal's group: Ctrl-C comes to us, and the task inside is asked to stop in its own way.
+            start_new_session=True,
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _in_process(process: subprocess.Popen[bytes], conf: dict[str, str]) -> Iterator[dict[str, Any]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(conf).encode() + b"\n")
+    process.stdin.close()
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[dict[str, Any]]:
+    password, _ = keep_password(home)
+    client = rest.Client.login(url, USER, password)
+    run = client.trigger(conf)
+    while True:
+        state = client.run_state(run)
+        for task, row in client.tasks(run).items():
+            if row["state"]:
+                yield {"task": task, "state": row["state"]}
+        if state in {"success", "failed"}:
+            yield {"run": run, "state": state}
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _summarise(console: Console, conf: dict[str, str], seconds: float) -> None:
+    from cdr_core.metadata import Repository
+
+    with Repository.open(settings.load().database_url) as repository:
+        recovery = next(row for row in repository.recoveries() if row.target == conf["to"])
+        receipt = repository.receipt(recovery.id)
+    if receipt is None:
+        raise CdrError(f"recovery {recovery.id} is done but has no receipt")
+    console.say(json.dumps(receipt, default=str))
+    console.say(f"Done in {seconds:.1f} s.")
+    console.say(f"Output   {Path(conf['to'].removeprefix('parquet:'))}")
+    console.say("Look at it in Airflow: make up")
