@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import CdrError, DatabaseUnavailable, DiskFull, Refused
+from cdr_core.errors import Refused
+from cdr_core.metadata.failures import UPGRADE_HINT, translate
 
 BUSY_TIMEOUT_SECONDS = 30
 """How long a writer waits for another one: longer than any of our transactions, shorter than a person's patience."""
@@ -26,7 +26,6 @@ CONNECTIONS_AT_REST = 2
 CONNECTIONS_ABOVE = 6
 """Per process; a server's usual limit is 100 connections for everybody."""
 
-UPGRADE_HINT = "run: cdr db upgrade"
 _WRITE = "cdr_write"
 
 
@@ -149,37 +148,3 @@ def _prepare_postgresql(connection: Any, _record: object) -> None:
         cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
         cursor.execute(f"SET lock_timeout = {milliseconds}")
     connection.commit()
-
-
-_UNDEFINED = {"42P01", "42703"}
-"""PostgreSQL's codes for a table or a column that is not there."""
-
-_PERMANENT: tuple[tuple[tuple[str, ...], type[CdrError], str, str], ...] = (
-    (("no such table", "no such column"), Refused, "has another schema", UPGRADE_HINT),
-    (("file is not a database",), Refused, "is not a SQLite database", "set CDR_DATABASE_URL"),
-    (("unable to open", "readonly"), Refused, "cannot be written", "check the permissions of its directory"),
-    (("disk is full",), DiskFull, "has no room left", ""),
-)
-"""What SQLite says, and what we say; it has no codes that Python 3.11 shows."""
-
-
-def translate(error: SQLAlchemyError, name: str) -> CdrError:
-    """Our error for the driver's. What is not known to be permanent is "unavailable": a retry may help."""
-    if isinstance(error, PoolTimeout):
-        return DatabaseUnavailable(f"the metadata database {name} has no free connection for this process")
-    if not isinstance(error, DBAPIError):
-        return CdrError(f"the metadata database {name} was used wrongly: {_first_line(error)}")
-    reason = _first_line(error.orig or error)
-    for fragments, kind, sentence, hint in _PERMANENT:
-        if any(fragment in reason for fragment in fragments):
-            return kind(f"the metadata database {name} {sentence} ({reason})", hint=hint)
-    if getattr(error.orig, "sqlstate", None) in _UNDEFINED:
-        return Refused(f"the metadata database {name} has another schema ({reason})", hint=UPGRADE_HINT)
-    if isinstance(error, OperationalError) or error.connection_invalidated:
-        return DatabaseUnavailable(f"the metadata database {name} did not answer ({reason})")
-    return CdrError(f"the metadata database {name} refused a statement ({reason})")
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0].strip().rstrip(".") if text else type(error).__name__

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, inspect, text
 
 import cdr_core
 from cdr_core.errors import Refused
-from cdr_core.metadata.database import UPGRADE_HINT, Database
+from cdr_core.metadata.database import Database
+from cdr_core.metadata.failures import UPGRADE_HINT
 
 HEAD = "0002"
 """The revision this code needs. A constant, so that opening a repository does not have to load the migrations."""

@@ -18,7 +18,7 @@ FINAL_STATES = frozenset(state for state in RecoveryState if state.is_final)
 
 
 def rows_changed(session: Session, statement: Executable) -> int:
-    """Executes an INSERT, UPDATE or DELETE and says how many rows it met."""
+    """Executes an UPDATE or DELETE and says how many rows it met."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return cast("CursorResult[Any]", result).rowcount
 
@@ -29,7 +29,9 @@ def insert_unless_there(session: Session, table: type[Base], row: dict[str, Any]
     Waits for another transaction that is just inserting it, so that a SELECT afterwards finds the winner's.
     """
     insert = sqlite.insert if session.get_bind().dialect.name == "sqlite" else postgresql.insert
-    return rows_changed(session, insert(table).values(**row).on_conflict_do_nothing(index_elements=unique)) == 1
+    statement = insert(table).values(**row).on_conflict_do_nothing(index_elements=unique)
+    # Asked for the row itself: how many rows an INSERT met is not told the same way by both drivers.
+    return session.execute(statement.returning(*(getattr(table, name) for name in unique))).first() is not None
 
 
 def lock_recovery(session: Session, recovery_id: str) -> RecoveryRow:

