@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.flink.decode.batch import Assembly, walk
+from cdr_core.flink.decode.batch import Assembly, Walked, walk
+from cdr_core.flink.decode.columns import Bytes, Positions
 from cdr_core.flink.decode.failure import BadValue
-from cdr_core.flink.decode.program import Part, compile_program
-from cdr_core.flink.types import RowData, Struct, TypeDescription
+from cdr_core.flink.decode.program import Part, Program, compile_program
+from cdr_core.flink.types import RowData, Struct, StructKind, TypeDescription
 
 __all__ = ["ROW_KINDS", "BadValue", "Decoded", "decode_values"]
 
@@ -25,7 +26,7 @@ class Decoded:
     """``values``: a struct array of the description's ``arrow_type``, an entry a record.
 
     ``row_kind``: a string array of as many entries, each of ROW_KINDS or, where the type has no kinds, null.
-    ``replaced``: how many halves of surrogate pairs became U+FFFD; never more than 0 unless replacement was asked for.
+    ``replaced``: how many times something that is no text became U+FFFD; always 0 unless replacement was asked for.
     """
 
     values: Any
@@ -39,31 +40,48 @@ def decode_values(
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
     *,
-    replace_lone_surrogates: bool = False,
+    replace_invalid_text: bool = False,
 ) -> Decoded:
     """Decode the values ``data[starts[i]:ends[i]]`` (what follows an element's tag and timestamp).
 
     Raises BadValue, a CorruptChannelState, for the first record whose bytes are not exactly one value: its index is
-    ``record``. Never reads outside a record. Half of a surrogate pair, which Java allows and UTF-8 does not, is such a
-    fault too, unless it is to be replaced by U+FFFD, which is counted.
+    ``record``. Never reads outside a record. Text that UTF-8 cannot hold (half of a surrogate pair, which Java allows;
+    bytes of a SQL string that are no text) is such a fault too, unless it is to be replaced by U+FFFD and counted.
     """
     program = compile_program(description)
+    failure: BadValue | None = None
+    while True:
+        outcome = _decode(program, description, data, starts, ends, replace_invalid_text)
+        if isinstance(outcome, Decoded):
+            if failure is not None:
+                raise failure
+            return outcome
+        # A fault may hide others: the first bad record is known when everything before it decodes.
+        failure = outcome
+        starts, ends = starts[: failure.record], ends[: failure.record]
+
+
+def _decode(
+    program: Program, description: TypeDescription, data: Bytes, starts: Positions, ends: Positions, replace: bool
+) -> Decoded | BadValue:
     walked = walk(program, data, starts, ends)
     if walked.failure is not None:
-        # An earlier record may have a value that the walker does not judge: the first bad one is reported.
-        before = walked.failure.record
-        decode_values(
-            description, data, starts[:before], ends[:before], replace_lone_surrogates=replace_lone_surrogates
-        )
-        raise walked.failure
-    assembly = Assembly(data, walked.slots, replace_lone_surrogates)
+        return walked.failure
+    assembly = Assembly(data, walked.slots, replace)
     array = assembly.build(program.root)
-    if assembly.failure is not None:
-        raise assembly.failure
+    if assembly.rows.faults.first is not None:
+        return assembly.rows.faults.first
     if not isinstance(program.root.description, Struct | RowData):
         array = pa.StructArray.from_arrays([array], fields=list(description.arrow_type))
-    return Decoded(array, _row_kinds(program.root, len(starts)), assembly.replaced)
+    return Decoded(array, _row_kinds(program.root, data, walked), assembly.rows.replaced)
 
 
-def _row_kinds(root: Part, count: int) -> Any:
-    return pa.nulls(count, pa.string())
+def _row_kinds(root: Part, data: Bytes, walked: Walked) -> Any:
+    """From the first bits of a ROW's mask (low bit first), or the first byte of a binary row."""
+    positions = walked.slots[root.slot]
+    is_row = isinstance(root.description, Struct) and root.description.kind is StructKind.ROW
+    if not is_row and not isinstance(root.description, RowData):
+        return pa.nulls(len(positions), pa.string())
+    heads = data[np.maximum(positions, 0)] if len(data) else np.zeros(len(positions), dtype=np.uint8)
+    codes = heads >> 7 | heads >> 5 & 2 if is_row else heads
+    return pa.array(ROW_KINDS).take(pa.array(codes, mask=positions < 0))

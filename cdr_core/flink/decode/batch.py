@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.errors import SpecRefused
 from cdr_core.flink.decode import columns
-from cdr_core.flink.decode.columns import Bytes, Column, Positions
+from cdr_core.flink.decode.columns import Bytes, Column, Level, Positions
 from cdr_core.flink.decode.failure import BadValue, bad_value
 from cdr_core.flink.decode.program import Part, Program
-from cdr_core.flink.types import Array, Kind, Scalar, Struct
+from cdr_core.flink.decode.rowdata import RowColumns, Spans
+from cdr_core.flink.types import Array, Kind, RowData, Scalar, Struct
 from cdr_core.kernels import decode_walk as walker
 
 
@@ -55,72 +54,50 @@ def _run(
     return bad_value(reason, bad, offset, program.paths[row])
 
 
-@dataclass(slots=True)
 class Assembly:
-    """Builds arrays from parts; remembers the first record with an impossible value, and replacements.
+    """Builds Arrow arrays from parts; keeps the fault of the earliest record, and counts replacements."""
 
-    ``parents`` leads from an entry of a scope to the entry of the scope around it, and so to its record.
-    """
-
-    data: Bytes
-    slots: tuple[Positions, ...]
-    replace: bool
-    failure: BadValue | None = None
-    replaced: int = 0
-    parents: dict[int, tuple[int, npt.NDArray[np.int32]]] | None = None
+    def __init__(self, data: Bytes, slots: tuple[Positions, ...], replace: bool) -> None:
+        self.rows = RowColumns(data, replace)
+        self._data = data
+        self._slots = slots
+        self._replace = replace
+        self._levels = {0: Level()}
 
     def build(self, part: Part) -> Any:
-        """The part's Arrow array; nulls of its type where a value is impossible (the failure is kept)."""
-        if isinstance(part.description, Struct):
-            return self._struct(part)
-        if isinstance(part.description, Array):
-            return self._list(part)
-        assert isinstance(part.description, Scalar)
-        column = self._scalar(part, part.description.kind)
-        return self.settle(part, column)
+        """The part's array; void where there is a fault."""
+        description, level, positions = part.description, self._levels[part.scope], self._slots[part.slot]
+        if isinstance(description, Struct):
+            bitmap, nulls = columns.validity(positions)
+            children = [self.build(child) for child in part.children]
+            return pa.Array.from_buffers(description.value_type, len(positions), [bitmap], nulls, children=children)
+        if isinstance(description, Array):
+            return self._list(part, level, positions)
+        if isinstance(description, RowData):
+            sizes = self._slots[part.slot + 1]
+            return self.rows.build(description.names, description.types, Spans(positions, sizes), level, part.path)
+        assert isinstance(description, Scalar)
+        column = self._scalar(description.kind, part, positions)
+        return self.rows.settle(column, description.value_type, positions, level, part.path)
 
-    def settle(self, part: Part, column: Column) -> Any:
-        """Take over a column: its array, or its problem."""
-        self.replaced += column.replaced
-        if column.problem is None:
-            return column.array
-        record = self._record(part.scope, column.problem.index)
-        if self.failure is None or record < self.failure.record:
-            offset = int(self.slots[part.slot][column.problem.index])
-            self.failure = bad_value(column.problem.reason, record, offset, part.path)
-        return pa.nulls(len(self.slots[part.slot]), part.description.value_type)
-
-    def _record(self, scope: int, index: int) -> int:
-        while scope:
-            scope, offsets = (self.parents or {})[scope]
-            index = int(np.searchsorted(offsets, index, side="right")) - 1
-        return index
-
-    def _scalar(self, part: Part, kind: Kind) -> Column:
-        positions = self.slots[part.slot]
+    def _scalar(self, kind: Kind, part: Part, positions: Positions) -> Column:
         if kind in columns.FIXED:
-            return columns.FIXED[kind](self.data, positions)
-        sizes = self.slots[part.slot + 1]
+            return columns.FIXED[kind](self._data, positions)
+        if kind in columns.LAYOUTS:
+            return columns.time_column(self._data, positions, columns.LAYOUTS[kind])
+        if kind is Kind.CHAR:
+            return columns.character_column(self._data, positions, self._replace)
+        sizes = self._slots[part.slot + 1]
         if kind is Kind.STRING:
-            return columns.string_column(self.data, positions, sizes, self.replace)
-        if kind in (Kind.BYTES, Kind.OPAQUE):
-            return columns.bytes_column(self.data, positions, sizes, pa.binary())
-        raise SpecRefused(f"{kind} cannot be decoded yet")
+            return columns.string_column(self._data, positions, sizes, self._replace)
+        if kind in (Kind.BIGINT_BIG, Kind.DECIMAL_BIG):
+            return columns.big_column(self._data, positions, sizes, kind is Kind.DECIMAL_BIG)
+        return columns.bytes_column(self._data, positions, sizes, pa.binary())
 
-    def _struct(self, part: Part) -> Any:
-        positions = self.slots[part.slot]
-        bitmap, nulls = columns.validity(positions)
-        children = [self.build(child) for child in part.children]
-        return pa.Array.from_buffers(part.description.value_type, len(positions), [bitmap], nulls, children=children)
-
-    def _list(self, part: Part) -> Any:
-        counts = self.slots[part.slot]
-        total = int(np.sum(counts, where=counts > 0))
-        columns.refuse_oversize(total)
-        offsets = np.zeros(len(counts) + 1, dtype=np.int32)
-        np.cumsum(np.maximum(counts, 0), out=offsets[1:])
+    def _list(self, part: Part, level: Level, counts: Positions) -> Any:
+        offsets = columns.list_offsets(counts)
         element = part.children[0]
-        self.parents = {**(self.parents or {}), element.scope: (part.scope, offsets)}
+        self._levels[element.scope] = Level(level, offsets)
         bitmap, nulls = columns.validity(counts)
         buffers = [bitmap, pa.py_buffer(offsets)]
         child = self.build(element)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdr_core.errors import Refused
 from cdr_core.flink.types import Kind
-from cdr_core.kernels import values
+from cdr_core.kernels import decode_big, decode_text, values
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -38,6 +38,21 @@ class Column:
     replaced: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Leads from an entry back to its record: entries of an array's elements lie between the offsets of the array's own
+    level; without offsets an entry is a record."""
+
+    parent: Level | None = None
+    offsets: npt.NDArray[np.int32] | None = None
+
+    def record(self, index: int) -> int:
+        """The record that the entry belongs to."""
+        if self.parent is None or self.offsets is None:
+            return index
+        return self.parent.record(int(np.searchsorted(self.offsets, index, side="right")) - 1)
+
+
 def validity(positions: Positions) -> tuple[Any, int]:
     """Arrow's bitmap and the number of nulls; no bitmap where there are none."""
     valid = positions >= 0
@@ -51,9 +66,11 @@ def fixed_column(arrow_type: pa.DataType, positions: Positions, words: npt.NDArr
     return Column(pa.Array.from_buffers(arrow_type, len(positions), [bitmap, pa.py_buffer(words)], nulls))
 
 
-def _gathered(
+def gathered(
     arrow_type: pa.DataType, word: npt.DTypeLike, kernel: Callable[..., None]
 ) -> Callable[[Bytes, Positions], Column]:
+    """A column of the type from a kernel that gathers words of the width."""
+
     def convert(data: Bytes, positions: Positions) -> Column:
         words = np.empty(len(positions), dtype=word)
         kernel(data, positions, words)
@@ -72,12 +89,12 @@ def boolean_column(data: Bytes, positions: Positions) -> Column:
 
 FIXED: dict[Kind, Callable[[Bytes, Positions], Column]] = {
     Kind.BOOLEAN: boolean_column,
-    Kind.BYTE: _gathered(pa.int8(), np.uint8, values.gather_8),
-    Kind.SHORT: _gathered(pa.int16(), np.uint16, values.gather_be16),
-    Kind.INT: _gathered(pa.int32(), np.uint32, values.gather_be32),
-    Kind.LONG: _gathered(pa.int64(), np.uint64, values.gather_be64),
-    Kind.FLOAT: _gathered(pa.float32(), np.uint32, values.gather_be32),
-    Kind.DOUBLE: _gathered(pa.float64(), np.uint64, values.gather_be64),
+    Kind.BYTE: gathered(pa.int8(), np.uint8, values.gather_8),
+    Kind.SHORT: gathered(pa.int16(), np.uint16, values.gather_be16),
+    Kind.INT: gathered(pa.int32(), np.uint32, values.gather_be32),
+    Kind.LONG: gathered(pa.int64(), np.uint64, values.gather_be64),
+    Kind.FLOAT: gathered(pa.float32(), np.uint32, values.gather_be32),
+    Kind.DOUBLE: gathered(pa.float64(), np.uint64, values.gather_be64),
 }
 
 
@@ -87,16 +104,25 @@ def refuse_oversize(count: int) -> None:
         raise Refused(f"one column of the batch takes {count} bytes", hint="decode fewer records at a time")
 
 
-def _total(sizes: Positions) -> int:
+def list_offsets(counts: Positions) -> npt.NDArray[np.int32]:
+    """Arrow's offsets from the number of elements of each list; −1 is a null one."""
+    refuse_oversize(total(counts))
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(np.maximum(counts, 0), out=offsets[1:])
+    return offsets
+
+
+def total(sizes: Positions) -> int:
+    """The sum, without the −1 of nulls."""
     return int(np.sum(sizes, where=sizes > 0))
 
 
 def bytes_column(data: Bytes, positions: Positions, sizes: Positions, arrow_type: pa.DataType) -> Column:
     """Byte strings, copied."""
-    total = _total(sizes)
-    refuse_oversize(total)
+    count = total(sizes)
+    refuse_oversize(count)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
-    out = np.empty(total + values.SLACK, dtype=np.uint8)
+    out = np.empty(count + values.SLACK, dtype=np.uint8)
     values.gather_bytes(data, positions, sizes, offsets, out)
     return Column(variable_array(arrow_type, positions, offsets, out))
 
@@ -110,7 +136,7 @@ def variable_array(arrow_type: pa.DataType, positions: Positions, offsets: npt.N
 
 def string_column(data: Bytes, positions: Positions, sizes: Positions, replace: bool) -> Column:
     """Flink's strings as UTF-8."""
-    bound = _total(sizes) * 3 // 2
+    bound = total(sizes) * 3 // 2
     refuse_oversize(bound)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
     out = np.empty(bound + values.SLACK, dtype=np.uint8)
@@ -118,3 +144,49 @@ def string_column(data: Bytes, positions: Positions, sizes: Positions, replace: 
     if bad >= 0:
         return Column(None, Problem(bad, reason))
     return Column(variable_array(pa.string(), positions, offsets, out[:used]), None, replaced)
+
+
+def character_column(data: Bytes, positions: Positions, replace: bool) -> Column:
+    """Java chars as strings of one character."""
+    offsets = np.zeros(len(positions) + 1, dtype=np.int32)
+    refuse_oversize(3 * len(positions))
+    out = np.empty(3 * len(positions), dtype=np.uint8)
+    used, bad, reason, replaced = decode_text.gather_characters(data, positions, replace, offsets, out)
+    if bad >= 0:
+        return Column(None, Problem(bad, reason))
+    return Column(variable_array(pa.string(), positions, offsets, out[:used]), None, replaced)
+
+
+LAYOUTS = {
+    Kind.INSTANT: decode_text.INSTANT,
+    Kind.DATE: decode_text.MILLIS,
+    Kind.TIME: decode_text.MILLIS,
+    Kind.TIMESTAMP: decode_text.TIMESTAMP,
+    Kind.LOCALDATE: decode_text.LOCALDATE,
+    Kind.LOCALTIME: decode_text.LOCALTIME,
+    Kind.LOCALDATETIME: decode_text.LOCALDATETIME,
+}
+
+
+def time_column(data: Bytes, positions: Positions, layout: int) -> Column:
+    """Dates and times as text; their null is a value, so ``positions`` gets its −1 here."""
+    bound = decode_text.MAX_TIME_TEXT * len(positions)
+    refuse_oversize(bound)
+    offsets = np.zeros(len(positions) + 1, dtype=np.int32)
+    out = np.empty(bound, dtype=np.uint8)
+    used, bad = decode_text.gather_times(data, positions, layout, offsets, out)
+    if bad >= 0:
+        return Column(None, Problem(bad, values.BAD_TIME))
+    return Column(variable_array(pa.string(), positions, offsets, out[:used]))
+
+
+def big_column(data: Bytes, positions: Positions, sizes: Positions, with_scale: bool) -> Column:
+    """BigInteger or BigDecimal as text."""
+    bound = total(sizes) * 5 // 2 + decode_big.EXTRA_TEXT * len(positions)
+    refuse_oversize(bound)
+    offsets = np.zeros(len(positions) + 1, dtype=np.int32)
+    out = np.empty(bound, dtype=np.uint8)
+    used, bad = decode_big.gather_bigs(data, positions, sizes, with_scale, offsets, out)
+    if bad >= 0:
+        return Column(None, Problem(bad, values.TOO_LARGE))
+    return Column(variable_array(pa.string(), positions, offsets, out[:used]))

@@ -19,6 +19,11 @@ REASONS = {
     values.TOO_LARGE: "is larger than can be shown",
     values.BAD_BOOLEAN: "is a boolean that is neither 0 nor 1",
     values.BAD_TIME: "is no date or time that exists",
+    values.BAD_DECIMAL: "has more digits than its type",
+    values.TOO_FINE: "is finer than its type, or no timestamp",
+    values.BAD_KEY: "is a map with a null key",
+    values.BAD_SPAN: "lies outside its row",
+    values.NULL_KEY: "is null, which no key can be",
 }
 
 
@@ -53,6 +58,20 @@ class BadValue(CorruptChannelState):
         return (_rebuild, (self.what, self.where, self.hint, self.record, self.offset, self.field, self.reason))
 
 
+class Faults:
+    """Keeps the fault of the earliest record."""
+
+    __slots__ = ("first",)
+
+    def __init__(self) -> None:
+        self.first: BadValue | None = None
+
+    def note(self, reason: int, record: int, offset: int, field: str) -> None:
+        """Another fault, in any order."""
+        if self.first is None or record < self.first.record:
+            self.first = bad_value(reason, record, offset, field)
+
+
 def _rebuild(what: str, where: Where, hint: str, record: int, offset: int, field: str, reason: int) -> BadValue:
     return BadValue(what, where=where, hint=hint, record=record, offset=offset, field=field, reason=reason)
 
@@ -60,7 +79,11 @@ def _rebuild(what: str, where: Where, hint: str, record: int, offset: int, field
 def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
     """The error for a reason of the kernels."""
     subject = f"field {field}" if field else "the value"
-    hints = {values.LONE_SURROGATE: "decode with replacement, or move the record as bytes"}
+    hints = {
+        values.LONE_SURROGATE: "decode with replacement, or move the record as bytes",
+        values.BAD_UTF8: "decode with replacement, or move the record as bytes",
+        values.TOO_FINE: "describe it with precision 9, which is laid out alike",
+    }
     return BadValue(
         f"record {record} does not fit its type: {subject} {REASONS[reason]}",
         hint=hints.get(

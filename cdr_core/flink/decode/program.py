@@ -50,7 +50,8 @@ class Part:
 
     ``slot`` is where the walker puts a value's position, an array's count, or where a struct begins; −1 if it is not
     wanted. ``flagged`` parts have NULLABLE's byte in front. ``scope`` numbers the repetition it is in: 0 = once a
-    record, else once an element of that scope's array. ``first`` to ``last`` are all its slots of that scope, to be set when it is null.
+    record, else once an element of that scope's array. ``first`` to ``last`` are all its slots of that scope, to be set
+    when it is null.
     """
 
     description: TypeDescription
