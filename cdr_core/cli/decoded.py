@@ -11,13 +11,13 @@ from cdr_core.rescale.parallelism import SAME, parse_parallelism
 from cdr_core.rescale.plan import make_plan
 from cdr_core.rescale.spec import parse_spec
 
-SPLIT = 1 << 62
+UNSPLIT = 1 << 62
 """Nothing is split here."""
 
 
 def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> None:
     """Add the spec's exchanges with their counts, and the totals, to a checkpoint's description."""
-    plan = make_plan(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(SAME))
+    plan = make_plan(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(SAME), UNSPLIT)
     exchanges: list[dict[str, Any]] = [
         {
             "name": e.name,
@@ -31,7 +31,7 @@ def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> Non
         for e in plan.exchanges
     ]
     for number, channel in enumerate(plan.channels):
-        scanned = scan_channel(plan, number, SPLIT)
+        scanned = scan_channel(plan, number)
         exchange, entry = exchanges[channel.exchange], scanned["entry"]
         exchange["records"] += entry["records"]
         exchange["bytes"] += scanned["size"]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
-from cdr_core.errors import Refused
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")]
 Spec = Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")]
@@ -84,18 +83,19 @@ def _run_one(repository: Any, recovery: str, phase: Any, settings: Any, workers:
 
 
 def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[str, Any]:
-    receipt = repository.receipt(recovery)
-    if receipt is None:
-        raise Refused(f"recovery {recovery} has no receipt", hint=f"run: cdr status {recovery}")
+    from cdr_core.metadata import Phase
+    from cdr_core.phases.driver import stored_result
+
+    result = stored_result(repository, recovery, Phase.COMMIT)
     return {
         "recovery": recovery,
         "state": str(repository.recovery(recovery).state),
-        "verdict": receipt["verdict"],
-        "receipt": receipt["path"],
-        "records": receipt["records"]["published"],
-        "bytes": receipt["bytes"]["published"],
+        "verdict": result["verdict"],
+        "receipt": result["receipt"],
+        "records": result["records"],
+        "bytes": result["bytes"],
         "seconds": seconds,
-        "output": receipt["publication"]["location"],
+        "output": result["location"],
     }
 
 

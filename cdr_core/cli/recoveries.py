@@ -99,5 +99,5 @@ def _eta(row: PhaseProgress) -> float | None:
 def _bar(phase: dict[str, Any]) -> str:
     if not phase["total"]:
         return "·" * BAR
-    filled = BAR * phase["done"] // phase["total"]
+    filled = int(BAR * phase["done"] // phase["total"])
     return "█" * filled + "·" * (BAR - filled) + f" {phase['done']}/{phase['total']} units"

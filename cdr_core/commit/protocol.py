@@ -36,22 +36,18 @@ def publish_once(
     """Make the publication visible exactly once. Returns it, and whether it was found instead of made."""
     for _ in range(MAXIMUM_CONFLICTS):
         seen = sink.look_up(commit_user)
-        found = seen.find(commit_id)
-        if found is None:
-            log.intend(seen.base)
-            reach("commit.intent")
+        log.intend(seen.base)
+        reach("commit.intent")
+        published = earlier = seen.find(commit_id)
+        if published is None:
             log.require_current()
             reach("commit.before-publish")
-            found = _try_publish(sink, seen.base, commit_user, commit_id, publication)
-            if found is None:
-                continue
-            made = True
-        else:
-            made = False
-        reach("commit.published")
-        log.record(found)
-        reach("commit.recorded")
-        return found, not made
+            published = _try_publish(sink, seen.base, commit_user, commit_id, publication)
+        if published is not None:
+            reach("commit.published")
+            log.record(published)
+            reach("commit.recorded")
+            return published, earlier is not None
     raise CommitConflict(f"the target changed {MAXIMUM_CONFLICTS} times while publishing", hint="run commit again")
 
 

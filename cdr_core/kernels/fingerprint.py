@@ -20,11 +20,16 @@ The definition is written out here because the independent reader implements it 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.memory import load_le64
+
+Word = Any
+"""A 64-bit word inside a kernel; numba knows its type, mypy has no name for it."""
 
 SEED_A = 0x9E3779B97F4A7C15
 SEED_B = 0xC2B2AE3D27D4EB4F
@@ -42,12 +47,12 @@ _MIX_A, _MIX_B, _CHAIN = uint64(MIX_A), uint64(MIX_B), uint64(CHAIN)
 
 
 @njit(inline="always")
-def _rotate(value: int, bits: int) -> int:
+def _rotate(value: Word, bits: int) -> Word:
     return uint64(value << uint64(bits)) | uint64(value >> uint64(64 - bits))
 
 
 @njit(inline="always")
-def _mix(value: int) -> int:
+def _mix(value: Word) -> Word:
     value ^= value >> uint64(33)
     value *= _MIX_A
     value ^= value >> uint64(29)
@@ -56,7 +61,7 @@ def _mix(value: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _tail_word(data: npt.NDArray[np.uint8], start: int, end: int) -> int:
+def _tail_word(data: npt.NDArray[np.uint8], start: int, end: int) -> Word:
     word = uint64(0)
     for i in range(start, end):
         word |= uint64(data[i]) << uint64(8 * (i - start))
@@ -64,11 +69,11 @@ def _tail_word(data: npt.NDArray[np.uint8], start: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[int, int]:
+def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
     """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
     length = uint64(end - start)
-    a = _SEED_A + length
-    b = _SEED_B ^ (length * _PRIME_C)
+    a: Word = _SEED_A + length
+    b: Word = _SEED_B ^ (length * _PRIME_C)
     at = start
     while at + 16 <= end:
         a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)

@@ -8,6 +8,8 @@ about types; nothing allocates per record.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -50,7 +52,7 @@ def scan_frames(
     at = 0
     count = 0
     while at + 4 <= size:
-        length = np.int64(np.int32(load_be32(data, at)))
+        length: Any = np.int64(np.int32(load_be32(data, at)))
         if length < 1 or at + 4 + length > limit:
             return count, at, BAD_LENGTH
         if at + 4 + length > size:

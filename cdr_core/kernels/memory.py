@@ -4,7 +4,7 @@ No bounds are checked here: a kernel compares with the end of its input before i
 """
 
 # numba and llvmlite ship no type information, so the decorated functions are untyped by nature.
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc, operator, import-untyped"
 
 from __future__ import annotations
 

@@ -24,11 +24,12 @@ from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
 from cdr_core.errors import JobFailed
 from cdr_core.kernels import fingerprint
-from cdr_core.metadata import Phase
+from cdr_core.metadata import FencedTransaction, Phase
 from cdr_core.phases.drain import FINAL_CHECKPOINT
 from cdr_core.phases.drain import entries as drained
 from cdr_core.phases.read import entries as read_entries
-from cdr_core.phases.unit import Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,21 +47,25 @@ def prepare(drive: Drive) -> dict[str, Any]:
     return units(committables)
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Compare what would be published with what was drained, then publish it exactly once and write the receipt."""
     ledger = entries(results)
     require_equal("commit", drained(drive.results(Phase.DRAIN)), ledger)
-    with drive.fenced() as transaction:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-    proof = _proof(drive)
+    proof = _proof(drive, ledger)
     log = DatabaseCommitLog(drive, proof)
     publication = _publication(drive, proof, total(ledger).records)
     published, found = publish_once(sink_for(drive.recovery.target), log.user, FINAL_CHECKPOINT, publication, log)
     receipt = _receipt(drive, proof, ledger, published, found)
-    with drive.fenced() as transaction:
+    path = drive.workspace.attempt(drive.epoch, "receipt.json")
+    write_json(path, receipt)
+
+    def record(transaction: FencedTransaction) -> None:
+        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
         transaction.commit_done(log.user, FINAL_CHECKPOINT)
         transaction.save_receipt(receipt)
-    return {"records": total(ledger).records, "location": published.location, "verdict": receipt["verdict"]}
+
+    result = {"records": total(ledger).records, "location": published.location, "verdict": receipt["verdict"]}
+    return Finished({**result, "bytes": total(ledger).bytes, "receipt": path}, record)
 
 
 class DatabaseCommitLog:
@@ -92,12 +97,13 @@ def _committables(drive: Drive) -> list[Committable]:
     return [Committable.from_json(json.loads(row.manifest)) for row in drive.repository.prepared(drive.recovery.id)]
 
 
-def _proof(drive: Drive) -> dict[str, Any]:
-    ledgers = {
+def _proof(drive: Drive, ledger: Sequence[Entry]) -> dict[str, Any]:
+    earlier = {
         str(phase): [Entry.from_json(line) for line in drive.repository.ledger(drive.recovery.id, phase)]
         for phase in Phase
+        if phase is not Phase.COMMIT
     }
-    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, ledgers)
+    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, {**earlier, "commit": ledger})
 
 
 def _publication(drive: Drive, proof: Mapping[str, Any], records: int) -> Publication:

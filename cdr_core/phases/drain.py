@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Entry, require_equal, total
-from cdr_core.commit.committable import Committable
+from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks import sink_for
 from cdr_core.drain.rows import RowBuilder
 from cdr_core.faults import reach
-from cdr_core.metadata import Phase, Prepared
+from cdr_core.metadata import FencedTransaction, Phase, Prepared
 from cdr_core.phases.spill import entries as spilled
 from cdr_core.phases.spill import subtask_entry
-from cdr_core.phases.unit import Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.spill.reader import read_segments
@@ -36,15 +36,18 @@ def prepare(drive: Drive) -> dict[str, Any]:
     return units(drive.results(Phase.SPILL))
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The prepared output holds what was spilled, in order; its rows make it known."""
     ledger = entries(results)
     require_equal("drain", spilled(drive.results(Phase.SPILL)), ledger)
-    with drive.fenced() as transaction:
+    committables = [Committable.from_json(result["committable"]) for result in results]
+
+    def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-        for result in results:
-            transaction.add_prepared(_prepared(Committable.from_json(result["committable"])))
-    return {"records": total(ledger).records}
+        for committable in committables:
+            transaction.add_prepared(_prepared(committable))
+
+    return Finished({"records": total(ledger).records}, record)
 
 
 def _prepared(committable: Committable) -> Prepared:
@@ -69,7 +72,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     """Drain the subtask's spill set into one prepared file, or none if it holds no record."""
     spill_set = SpillSet.from_json(read_json(unit["manifest"]))
     builder = RowBuilder(plan, spill_set.subtask)
-    files = ()
+    files: tuple[PreparedFile, ...] = ()
     if spill_set.segments:
         file_name = f"{job.recovery}/e{job.epoch}-{name}"
         with sink_for(job.target).writer(file_name, builder.schema) as writer:

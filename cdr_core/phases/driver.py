@@ -16,8 +16,8 @@ from typing import Any
 
 from cdr_core.errors import CdrError, Fenced, JobFailed
 from cdr_core.faults import reach
-from cdr_core.metadata import Attempt, FencedTransaction, Phase, Recovery, Repository, Runner
-from cdr_core.phases.unit import Job, load_plan
+from cdr_core.metadata import FencedTransaction, Phase, Recovery, Repository
+from cdr_core.phases.unit import Finished, Job, load_plan
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
@@ -81,7 +81,6 @@ class Drive:
             root=self.workspace.root,
             plan=self.plan_uri,
             target=self.recovery.target,
-            split_size=self.settings.split_size,
             segment_size=self.settings.segment_size,
             spill_file_size=self.settings.spill_file_size,
         )
@@ -126,11 +125,6 @@ class Recorder:
         """Tell whoever watches how far we are."""
         progress = Progress(self._job.phase, len(self.recorded), self._total, self._records, self._bytes)
         self._report(progress)
-
-
-def take_attempt(repository: Repository, recovery: str, phase: Phase, runner: Runner) -> Attempt | None:
-    """The attempt's epoch, before its driver does anything; ``None`` when the phase is done."""
-    return repository.begin_attempt(recovery, phase, runner)
 
 
 def run_phase(
@@ -184,12 +178,13 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     missing = sorted(set(units) - recorder.recorded)
     if missing:
         raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
-    result: dict[str, Any] = module.finish(drive, drive.results(drive.phase))
+    finished: Finished = module.finish(drive, drive.results(drive.phase))
     reach(f"{drive.phase}.before-done")
     with drive.fenced() as transaction:
-        transaction.finish_phase(drive.phase, result)
+        finished.record(transaction)
+        transaction.finish_phase(drive.phase, finished.result)
     reach(f"{drive.phase}.after-done")
-    return result
+    return finished.result
 
 
 def _record_failure(drive: Drive, error: str) -> None:

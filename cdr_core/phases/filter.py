@@ -25,7 +25,7 @@ from cdr_core.kernels import fingerprint, frames
 from cdr_core.metadata import Phase
 from cdr_core.phases.read import WINDOW
 from cdr_core.phases.read import entries as read_entries
-from cdr_core.phases.unit import Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.plan import Plan, PlannedExchange, VirtualChannel
 from cdr_core.rescale.source import open_channel
 from cdr_core.storage.local import local_path, publish_exclusively, temporary_beside
@@ -40,16 +40,17 @@ Longs = npt.NDArray[np.int64]
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The splits that read found."""
-    return units(drive.results(Phase.READ), drive.settings.split_size)
+    return units(drive.results(Phase.READ), drive.plan.split_size)
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Every record of the source has exactly one owner, or the phase fails with the channel's name."""
     ledger = entries(results)
     require_partition(read_entries(drive.results(Phase.READ)), ledger)
-    with drive.fenced() as transaction:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-    return {"records": total(ledger).records}
+    return Finished(
+        {"records": total(ledger).records},
+        lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
+    )
 
 
 def units(read_results: Sequence[Mapping[str, Any]], split_size: int) -> dict[str, Any]:

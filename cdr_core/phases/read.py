@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, total
+from cdr_core.errors import Unbalanced
+from cdr_core.faults import reach
 from cdr_core.flink.elements import OTHER_KINDS
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.kernels import fingerprint
-from cdr_core.phases.unit import Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_channel, open_planned
@@ -30,15 +32,18 @@ WINDOW = 4 * 1024 * 1024
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
-    """Make the plan, which every later attempt must arrive at again, and pack the channels into units."""
+    """Make the plan, which every later attempt works by, and pack its channels into units."""
     recovery = drive.recovery
-    checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
-    plan = make_plan(checkpoint, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
-    uri = drive.workspace.attempt(drive.epoch, "plan.json")
-    storage_for(uri).create(uri, plan.to_json().encode())
-    with drive.fenced() as transaction:
-        transaction.save_plan(plan.sha256, uri, summary(plan))
-    return units(plan, drive.settings.split_size)
+    if recovery.plan_uri is None:
+        checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
+        wish = parse_parallelism(recovery.parallelism)
+        plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
+        uri = drive.workspace.attempt(drive.epoch, "plan.json")
+        storage_for(uri).create(uri, plan.to_json().encode())
+        reach("read.plan-written")
+        with drive.fenced() as transaction:
+            transaction.save_plan(plan.sha256, uri, summary(plan))
+    return units(drive.plan)
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -55,30 +60,34 @@ def summary(plan: Plan) -> dict[str, Any]:
     }
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Store the source ledger."""
+def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
+    """The source ledger: every channel of the plan exactly once, or something would be lost without a trace."""
+    seen = sorted(channel["channel"] for result in results for channel in result["channels"])
+    if seen != list(range(len(drive.plan.channels))):
+        raise Unbalanced(f"read scanned channels {seen[:10]}… of a plan with {len(drive.plan.channels)}")
     ledger = entries(results)
-    with drive.fenced() as transaction:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-    return {"records": total(ledger).records, "channels": len(ledger)}
+    return Finished(
+        {"records": total(ledger).records, "channels": len(ledger)},
+        lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
+    )
 
 
-def units(plan: Plan, split_size: int) -> dict[str, Any]:
-    """Channels packed into batches of about ``split_size`` bytes, in plan order."""
+def units(plan: Plan) -> dict[str, Any]:
+    """Channels packed into batches of about the plan's split size, in plan order."""
     batches: list[list[int]] = []
     room = 0
     for number, channel in enumerate(plan.channels):
         if not batches or room < channel.bytes:
             batches.append([])
-            room = split_size
+            room = plan.split_size
         batches[-1].append(number)
         room -= channel.bytes
     return {f"{index:05d}": {"channels": batch} for index, batch in enumerate(batches)}
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcome:
+def execute(_job: Job, plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcome:
     """Scan the unit's channels."""
-    scanned = [scan_channel(plan, number, job.split_size) for number in unit["channels"]]
+    scanned = [scan_channel(plan, number) for number in unit["channels"]]
     return Outcome(
         records=sum(channel["entry"]["records"] for channel in scanned),
         bytes=sum(channel["size"] for channel in scanned),
@@ -86,10 +95,10 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcom
     )
 
 
-def scan_channel(plan: Plan, number: int, split_size: int) -> dict[str, Any]:
+def scan_channel(plan: Plan, number: int) -> dict[str, Any]:
     """Ledger line, size and split points of one virtual channel, by one sequential scan."""
     channel = open_channel(plan, number)
-    tally, kinds, splits = _walk(channel, split_size)
+    tally, kinds, splits = _walk(channel, plan.split_size)
     planned = plan.channels[number]
     key = ChannelKey(plan.exchanges[planned.exchange].name, planned.up, planned.down)
     others = {name: int(kinds[tag]) for tag, name in OTHER_KINDS.items() if kinds[tag]}

@@ -42,7 +42,7 @@ class CheckedRequest:
     target: str
 
 
-def check(request: RecoveryRequest) -> CheckedRequest:
+def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     """Read `_metadata`, bind the spec, look at the target; refuse what cannot work before anything is written."""
     if request.on_corrupt not in ON_CORRUPT:
         raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
@@ -52,7 +52,7 @@ def check(request: RecoveryRequest) -> CheckedRequest:
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)
     checkpoint = open_checkpoint(_absolute(request.checkpoint))
-    plan = make_plan(checkpoint, spec, wish)
+    plan = make_plan(checkpoint, spec, wish, settings.split_size)
     target = _absolute_target(request.to)
     sink_for(target).refuse_early()
     return CheckedRequest(checkpoint, spec_text, plan, target)
@@ -66,7 +66,7 @@ def create(request: RecoveryRequest, settings: Settings) -> str:
 
 def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
     """The recovery's row, and whether it is new."""
-    checked = check(request)
+    checked = check(request, settings)
     recovery_id = new_recovery_id()
     return repository.create_recovery(
         NewRecovery(

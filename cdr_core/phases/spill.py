@@ -7,6 +7,7 @@ order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.kernels import fingerprint, frames
-from cdr_core.metadata import Phase
+from cdr_core.metadata import FencedTransaction, Phase, SpillFile
 from cdr_core.phases.filter import entries as selected
-from cdr_core.phases.unit import Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.source import open_channel
@@ -38,13 +39,19 @@ def prepare(drive: Drive) -> dict[str, Any]:
     return units(drive.plan, drive.results(Phase.FILTER))
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The sets hold what was selected, in order."""
     ledger = entries(results)
     require_equal("spill", selected(drive.results(Phase.FILTER)), ledger)
-    with drive.fenced() as transaction:
+
+    def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-    return {"records": total(ledger).records, "files": sum(len(result["files"]) for result in results)}
+        for result in results:
+            files = [SpillFile(file["path"], file["bytes"]) for file in result["files"]]
+            size = sum(file.bytes for file in files)
+            transaction.seal_spill_set(result["subtask"], result["manifest"], drive.recovery.host_id, files, size)
+
+    return Finished({"records": total(ledger).records, "files": sum(len(r["files"]) for r in results)}, record)
 
 
 def units(plan: Plan, filter_results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         detail={
             "subtask": unit["subtask"],
             "manifest": manifest,
-            "files": [file.path for file in spill_set.files],
+            "files": [asdict(file) for file in spill_set.files],
             "ledger": [entry.to_json() for entry in ledger],
         },
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 from cdr_core.faults import reach
+from cdr_core.metadata import FencedTransaction
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.storage import join, storage_for
@@ -30,7 +31,6 @@ class Job:
     root: str
     plan: str
     target: str
-    split_size: int
     segment_size: int
     spill_file_size: int
 
@@ -64,6 +64,14 @@ class Outcome:
     records: int
     bytes: int
     detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a phase ends with: its result, and what is recorded in the very transaction that makes the phase DONE."""
+
+    result: Mapping[str, Any]
+    record: Callable[[FencedTransaction], None]
 
 
 def run_unit(payload: str, unit: str, _task_attempt: int) -> None:

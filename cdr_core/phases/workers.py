@@ -41,7 +41,7 @@ class Workers(Protocol):
 
 
 class SparkWorkers:
-    """See :class:`Workers`. One session per process at most, opened for the first unit, shared by all phases run here."""
+    """See :class:`Workers`. At most one session per process, opened for the first unit and shared by its phases."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

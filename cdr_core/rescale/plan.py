@@ -69,12 +69,13 @@ class VirtualChannel:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that decides where a record goes."""
+    """Everything that decides where a record goes, and how the work on it is cut into units of ``split_size`` bytes."""
 
     version: int
     checkpoint: str
     metadata_sha256: str
     spec_sha256: str
+    split_size: int
     exchanges: tuple[PlannedExchange, ...]
     subtasks: tuple[Subtask, ...]
     channels: tuple[VirtualChannel, ...]
@@ -98,13 +99,14 @@ class Plan:
             value["checkpoint"],
             value["metadata_sha256"],
             value["spec_sha256"],
+            value["split_size"],
             tuple(PlannedExchange(**{**e, "key": tuple(e["key"])}) for e in value["exchanges"]),
             tuple(Subtask(**s) for s in value["subtasks"]),
             tuple(VirtualChannel(**{**c, "subtasks": tuple(c["subtasks"])}) for c in value["channels"]),
         )
 
 
-def make_plan(checkpoint: Checkpoint, spec: JobSpec, wish: Wish) -> Plan:
+def make_plan(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) -> Plan:
     """Bind the spec to the checkpoint and lay out every virtual channel, or refuse with the exchange's name."""
     parallelism = new_parallelism(checkpoint, spec, wish)
     exchanges = tuple(_bind(checkpoint, exchange, parallelism) for exchange in spec.exchanges)
@@ -117,7 +119,9 @@ def make_plan(checkpoint: Checkpoint, spec: JobSpec, wish: Wish) -> Plan:
         for channel in _channels(checkpoint, number, exchange, numbers)
     )
     _refuse_unlisted_state(checkpoint, exchanges)
-    return Plan(PLAN_VERSION, checkpoint.directory, checkpoint.sha256, spec.sha256, exchanges, subtasks, channels)
+    return Plan(
+        PLAN_VERSION, checkpoint.directory, checkpoint.sha256, spec.sha256, split_size, exchanges, subtasks, channels
+    )
 
 
 def _bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Any) -> PlannedExchange:

@@ -103,7 +103,7 @@ class SpillWriter:
         if self._key is None or self._used == 0:
             return
         virtual_channel, gate, channel = self._key
-        body = memoryview(self._body)[: self._used]
+        body = self._body[: self._used].data
         file = self._open_file()
         self._segments.append(
             Segment(

@@ -20,6 +20,9 @@ def local_path(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
+_TEMPORARY = ".tmp"
+
+
 class LocalStorage:
     """See :class:`cdr_core.storage.access.Storage`."""
 
@@ -53,7 +56,7 @@ class LocalStorage:
         with _explained(path, "list"):
             if not path.is_dir():
                 return []
-            return sorted(str(entry) for entry in path.iterdir() if entry.is_file())
+            return sorted(str(entry) for entry in path.iterdir() if entry.is_file() and not is_temporary(entry))
 
     def delete(self, uri: str) -> None:
         path = local_path(uri)
@@ -64,12 +67,17 @@ class LocalStorage:
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
     """A name in the same directory that is gone afterwards, whatever happened."""
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}{_TEMPORARY}"
     try:
         yield temporary
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a name is one of :func:`temporary_beside`: not an object yet."""
+    return path.name.startswith(".") and path.name.endswith(_TEMPORARY)
 
 
 def write_durably(path: Path, data: bytes) -> None:

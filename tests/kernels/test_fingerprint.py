@@ -1,0 +1,77 @@
+"""The fingerprint as it is written down in the kernel's docstring, against a second implementation."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdr_core.audit.ledger import Tally
+from cdr_core.kernels import fingerprint as kernel
+
+M = (1 << 64) - 1
+
+
+def rotate(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (64 - bits))) & M
+
+
+def mix(value: int) -> int:
+    value = ((value ^ (value >> 33)) * kernel.MIX_A) & M
+    value = ((value ^ (value >> 29)) * kernel.MIX_B) & M
+    return value ^ (value >> 32)
+
+
+def naive_hash(data: bytes) -> tuple[int, int]:
+    a, b = (kernel.SEED_A + len(data)) & M, kernel.SEED_B ^ ((len(data) * kernel.PRIME_C) & M)
+    for number, at in enumerate(range(0, len(data), 8)):
+        word = int.from_bytes(data[at : at + 8], "little")
+        if number % 2 == 0:
+            a = rotate(((a ^ word) * kernel.PRIME_A) & M, 31)
+        else:
+            b = rotate(((b ^ word) * kernel.PRIME_B) & M, 29)
+    return mix((a + rotate(b, 17)) & M), mix(b ^ ((a * kernel.PRIME_C) & M))
+
+
+def fold(records: list[bytes]) -> Tally:
+    data = np.frombuffer(b"".join(records) or b"\0", dtype=np.uint8)
+    ends = np.cumsum([len(record) for record in records], dtype=np.int64)
+    starts = ends - np.array([len(record) for record in records], dtype=np.int64)
+    sums = np.zeros((1, kernel.FOLD_COLUMNS), np.uint64)
+    kernel.fold_records(data, starts, ends, np.zeros(len(records), np.int64), sums)
+    return Tally.of_fold(sums[0])
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1, max_size=70))
+def test_the_hash_is_the_one_that_is_written_down(data: bytes) -> None:
+    array = np.frombuffer(b"x" + data + b"y", dtype=np.uint8)
+    assert kernel.record_hash(array, 1, len(data) + 1) == naive_hash(data)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=12), st.integers(0, 12))
+def test_parts_tallied_apart_join_to_the_whole(records: list[bytes], cut: int) -> None:
+    assert fold(records[:cut]).then(fold(records[cut:])) == fold(records)
+
+
+def test_order_changes_the_chain_and_nothing_else() -> None:
+    one, other = fold([b"a", b"b", b"c"]), fold([b"b", b"a", b"c"])
+    assert one.same_records(other)
+    assert one.chain != other.chain
+
+
+def test_a_changed_missing_or_doubled_record_changes_the_fingerprint() -> None:
+    whole = fold([b"first", b"second", b"third"])
+    for altered in ([b"first", b"second"], [b"first", b"second", b"third", b"third"], [b"first", b"sec0nd", b"third"]):
+        assert not whole.same_records(fold(altered))
+
+
+def test_records_of_a_negative_lane_are_left_out() -> None:
+    sums = np.zeros((2, kernel.FOLD_COLUMNS), np.uint64)
+    data = np.frombuffer(b"abcd", dtype=np.uint8)
+    starts = np.array([0, 1, 2], np.int64)
+    kernel.fold_records(data, starts, starts + 1, np.array([0, -1, 1], np.int64), sums)
+    assert [int(row[3]) for row in sums] == [1, 1]
+    assert Tally.of_fold(sums[0]) == fold([b"a"])
+    assert Tally.of_fold(sums[1]) == fold([b"c"])

@@ -1,0 +1,91 @@
+"""Framing across any cut: the elements of a virtual channel do not depend on how its bytes are chunked."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdr_core.errors import CorruptChannelState, Where
+from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
+
+WHERE = Where(exchange="main", subtask=1, gate=0, channel=2)
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def record(value: bytes) -> bytes:
+    return frame(b"\x01" + value)
+
+
+def watermark(time: int) -> bytes:
+    return frame(b"\x02" + struct.pack(">q", time))
+
+
+def channel(pieces: list[bytes], input_pieces: int = 0) -> ChannelBytes:
+    def part(chunks: list[bytes]) -> Part:
+        """Chunks lie scattered and in reverse, as they may in a shared file."""
+        data, starts = bytearray(b"#" * 3), []
+        for chunk in reversed(chunks):
+            starts.insert(0, len(data))
+            data += chunk + b"?"
+        lengths = [len(chunk) for chunk in chunks]
+        return Part(np.frombuffer(bytes(data), np.uint8), np.array(starts, np.int64), np.array(lengths, np.int64))
+
+    return ChannelBytes((part(pieces[:input_pieces]),), (part(pieces[input_pieces:]),), WHERE)
+
+
+def elements(source: ChannelBytes, window: int) -> list[bytes]:
+    found: list[bytes] = []
+    for each in windows(source, 0, source.size, 0, window):
+        assert each.position == len(found)
+        found += [each.data[a:b].tobytes() for a, b in zip(each.starts, each.ends, strict=True)]
+    return found
+
+
+STREAM = [record(b"a"), watermark(7), record(b"bb" * 20), record(b""), record(b"c" * 9)]
+WHOLE = [piece[4:] for piece in STREAM]
+
+
+@pytest.mark.parametrize("cut", range(len(b"".join(STREAM)) + 1))
+def test_a_cut_between_input_and_output_state_at_every_byte_changes_nothing(cut: int) -> None:
+    data = b"".join(STREAM)
+    assert elements(channel([data[:cut], data[cut:]], 1), 16) == WHOLE
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 79), max_size=8), st.integers(1, 200), st.integers(0, 9))
+def test_any_chunks_and_any_window_give_the_same_elements(cuts: list[int], window: int, inputs: int) -> None:
+    data = b"".join(STREAM)
+    borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[a:b] for a, b in pairwise(borders)]
+    assert elements(channel(pieces, min(inputs, len(pieces))), window) == WHOLE
+
+
+def test_a_record_longer_than_the_window_is_read_whole() -> None:
+    big = record(bytes(range(256)) * 4000)
+    assert elements(channel([STREAM[0], big, STREAM[1]]), 64) == [WHOLE[0], big[4:], WHOLE[1]]
+
+
+@pytest.mark.parametrize("left", range(1, len(STREAM[-1])))
+def test_bytes_left_over_are_an_error_with_their_offset(left: int) -> None:
+    data = b"".join(STREAM)[:-left]
+    with pytest.raises(CorruptChannelState) as caught:
+        elements(channel([data]), 1024)
+    assert caught.value.where.offset == len(b"".join(STREAM[:-1]))
+    assert caught.value.where.channel == 2
+
+
+@pytest.mark.parametrize(
+    "bad", [frame(b"\x07"), struct.pack(">i", 0), struct.pack(">i", -5), frame(b"\x02short"), frame(b"\x00ts")]
+)
+def test_a_frame_that_cannot_be_one_is_an_error_with_its_offset(bad: bytes) -> None:
+    with pytest.raises(CorruptChannelState) as caught:
+        elements(channel([STREAM[0] + bad + STREAM[1]]), 1024)
+    assert caught.value.where.offset == len(STREAM[0])
