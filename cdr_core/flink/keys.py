@@ -1,25 +1,30 @@
-"""Which key group a record belongs to, and which subtask owns a key group."""
+"""Which key group a record belongs to, and which subtask owns a key group.
+
+A key of one field is that value itself, as ``keyBy(t -> t.f0)`` has it; several fields are a tuple of them. Keys of
+ROWDATA are a binary row of the key columns, as the SQL planner projects them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import SpecRefused
-from cdr_core.flink.decode.batch import walk
+from cdr_core.flink.decode.batch import mask_kinds, walk
+from cdr_core.flink.decode.columns import LAYOUTS, Bytes, Positions
 from cdr_core.flink.decode.failure import bad_value
-from cdr_core.flink.decode.program import compile_program
-from cdr_core.flink.types import Kind, Scalar, Struct, TypeDescription
-from cdr_core.kernels import hashes, values
+from cdr_core.flink.decode.program import Part, Program, compile_program
+from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
+from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAMP, NESTED, STRINGS, TIMESTAMPS
+from cdr_core.kernels import decode_text, hashes, hashes_objects, hashes_rows, rowdata, values
 
-Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint32]
 
-_FIXED: dict[Kind, Callable[[Bytes, Positions, Hashes], Any]] = {
+_FIXED = {
     Kind.BOOLEAN: hashes.hash_booleans,
     Kind.BYTE: hashes.hash_8,
     Kind.SHORT: hashes.hash_16,
@@ -28,6 +33,9 @@ _FIXED: dict[Kind, Callable[[Bytes, Positions, Hashes], Any]] = {
     Kind.LONG: hashes.hash_64,
     Kind.FLOAT: hashes.hash_floats,
     Kind.DOUBLE: hashes.hash_doubles,
+    Kind.DATE: hashes_objects.hash_millis,
+    Kind.TIME: hashes_objects.hash_millis,
+    Kind.TIMESTAMP: hashes_objects.hash_millis,
 }
 
 
@@ -42,6 +50,11 @@ def key_group_range(index: int, parallelism: int, max_parallelism: int) -> tuple
     return first, ((index + 1) * max_parallelism - 1) // parallelism
 
 
+def check_key(description: TypeDescription, key: Sequence[str]) -> None:
+    """Refuse a key that the record does not have, or whose hash only its Java class knows."""
+    _plan(description, tuple(key))
+
+
 def key_groups(
     description: TypeDescription,
     key: Sequence[str],
@@ -50,37 +63,179 @@ def key_groups(
     ends: Positions,
     max_parallelism: int,
 ) -> npt.NDArray[np.int32]:
-    """The key group of each record ``data[starts[i]:ends[i]]``."""
-    if not key:
-        raise SpecRefused("the exchange has no key", hint="name the key fields in the job spec")
-    program = compile_program(description, frozenset(key))
-    walked = walk(program, data, starts, ends)
+    """The key group of each record ``data[starts[i]:ends[i]]``.
+
+    Names are fields of the record, with dots into nested ones (``f0.id``). Bytes behind the last key field are not
+    looked at. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
+    """
+    plan = _plan(description, tuple(key))
+    walked = walk(plan.program, data, starts, ends)
     if walked.failure is not None:
         raise walked.failure
-    total = np.zeros(len(starts), dtype=np.uint32)
-    parts = {part.path: part for part in _leaves(program.root)}
-    for number, name in enumerate(key):
-        if name not in parts or parts[name].slot < 0:
-            raise SpecRefused(f"the record has no field {name!r} that can be a key")
-        part = parts[name]
-        assert isinstance(part.description, Scalar)
-        kind = part.description.kind
-        codes = np.empty(len(starts), dtype=np.uint32)
-        if kind in _FIXED:
-            _FIXED[kind](data, walked.slots[part.slot], codes)
-        elif kind is Kind.STRING:
-            bad = hashes.hash_strings(data, walked.slots[part.slot], walked.slots[part.slot + 1], codes)
-            if bad >= 0:
-                raise bad_value(values.BAD_CHARACTER, bad, int(walked.slots[part.slot][bad]), name)
-        else:
-            raise SpecRefused(f"field {name!r} of type {kind} cannot be a key")
-        total = total * np.uint32(31) + codes if number else codes
+    if isinstance(description, RowData):
+        codes = _hash_rows(plan, description, data, *walked.slots)
+    else:
+        codes = _Hasher(data, walked.slots).key(plan.parts)
     groups = np.empty(len(starts), dtype=np.int32)
-    hashes.to_key_groups(total, max_parallelism, groups)
+    hashes.to_key_groups(codes, max_parallelism, groups)
     return groups
 
 
-def _leaves(part: Any) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to find a key: its ``parts``, or of a SQL key (field, how, width) of each of its ``columns``."""
+
+    program: Program
+    parts: tuple[Part, ...]
+    columns: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _plan(description: TypeDescription, key: tuple[str, ...]) -> _Plan:
+    if not key:
+        raise SpecRefused("there is no key field", hint="name the key's fields in the job spec")
+    if isinstance(description, RowData):
+        columns = [_sql_column(description, name) for name in key]
+        return _Plan(compile_program(description, frozenset({""})), (), np.array(columns, dtype=np.int64), key)
+    everything = _by_path(compile_program(description).root)
+    for name in key:
+        _check_part(name, name, everything.get(name), everything)
+    wanted = frozenset(path for name in key for path in _by_path(everything[name]))
+    program = compile_program(description, wanted)
+    found = _by_path(program.root)
+    return _Plan(program, tuple(found[name] for name in key), np.empty((0, 3), dtype=np.int64), key)
+
+
+def _by_path(part: Part) -> dict[str, Part]:
+    """The part and those inside it, arrays' elements apart."""
+    result = {part.path: part}
     if isinstance(part.description, Struct):
-        return [leaf for child in part.children for leaf in _leaves(child)]
-    return [part]
+        for child in part.children:
+            result.update(_by_path(child))
+    return result
+
+
+def _check_part(key: str, path: str, part: Part | None, everything: dict[str, Part]) -> None:
+    if part is None or not path:
+        fields = ", ".join(known for known in everything if known)
+        raise SpecRefused(f"the record has no field {path!r} for its key", hint=f"its fields are {fields}")
+    description = part.description
+    if isinstance(description, Struct) and description.kind is not StructKind.POJO:
+        for child in part.children:
+            _check_part(key, child.path, child, everything)
+        return
+    reason = ""
+    if isinstance(description, Struct):
+        reason = "a POJO's hash code is the user's own"
+    elif isinstance(description, Array) or (isinstance(description, Scalar) and description.kind is Kind.BYTES):
+        reason = "Java arrays have no hash code of their content, so Flink takes none as a key"
+    elif isinstance(description, RowData):
+        reason = "a row inside another type has no stable hash code"
+    elif isinstance(description, Scalar) and description.kind is Kind.OPAQUE:
+        reason = "its bytes are not described"
+    if reason:
+        raise SpecRefused(
+            f"field {path!r} of type {description.text} cannot be the key {key!r}: {reason}",
+            hint="name the fields that the job's key selector returns",
+        )
+
+
+def _sql_column(description: RowData, name: str) -> tuple[int, int, int]:
+    if name not in description.names:
+        raise SpecRefused(
+            f"the record has no field {name!r} for its key", hint=f"its fields are {', '.join(description.names)}"
+        )
+    field = description.names.index(name)
+    type_ = description.types[field]
+    if type_.kind in NESTED:
+        raise SpecRefused(
+            f"field {name!r} of type {type_.text} cannot be a key here", hint="keys are columns without parts"
+        )
+    return field, _how(type_), type_.width
+
+
+def _how(type_: SqlType) -> int:
+    if type_.kind in STRINGS | BINARIES:
+        return hashes_rows.BYTES
+    if type_.kind is SqlKind.DECIMAL and type_.precision > COMPACT_DECIMAL:
+        return hashes_rows.DECIMAL
+    if type_.kind in TIMESTAMPS and type_.precision > COMPACT_TIMESTAMP:
+        return hashes_rows.TIMESTAMP
+    return hashes_rows.FIXED
+
+
+def _hash_rows(plan: _Plan, description: RowData, data: Bytes, rows: Positions, sizes: Positions) -> Hashes:
+    header = rowdata.header_bytes(len(description.types))
+    bad, reason = rowdata.check_rows(data, rows, sizes, header + rowdata.SLOT * len(description.types))
+    if bad >= 0:
+        raise bad_value(reason, bad, int(rows[bad]), "")
+    count = len(plan.columns)
+    key_header = rowdata.header_bytes(count)
+    longest = int(sizes.max()) if len(sizes) else 0
+    room = key_header + count * (rowdata.SLOT + longest + 2 * hashes_rows.DECIMAL_BYTES)
+    codes = np.empty(len(rows), dtype=np.uint32)
+    key = np.zeros(room, dtype=np.uint8)
+    bad, column = hashes_rows.hash_projection(data, rows, sizes, header, plan.columns, key_header, key, codes)
+    if bad >= 0:
+        raise bad_value(values.BAD_SPAN, bad, int(rows[bad]), plan.names[column])
+    return codes
+
+
+class _Hasher:
+    """Hash codes of parts, whole columns at a time."""
+
+    def __init__(self, data: Bytes, slots: tuple[Positions, ...]) -> None:
+        self._data = data
+        self._slots = slots
+
+    def key(self, parts: tuple[Part, ...]) -> Hashes:
+        """The key's hash: of the one field, which cannot be null, or of a tuple of several, where null is 0."""
+        if len(parts) > 1:
+            return self._tuple(parts)
+        codes, null = self._part(parts[0])
+        if null.any():
+            raise bad_value(values.NULL_KEY, int(np.argmax(null)), -1, parts[0].path)
+        return codes
+
+    def _tuple(self, parts: Sequence[Part]) -> Hashes:
+        codes, _ = self._part(parts[0])
+        for part in parts[1:]:
+            codes = codes * np.uint32(31) + self._part(part)[0]
+        return codes
+
+    def _part(self, part: Part) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """Hash codes, 0 for nulls, and which are null."""
+        if isinstance(part.description, Struct):
+            null = self._slots[part.slot] < 0
+            is_row = part.description.kind is StructKind.ROW
+            codes = self._row(part) if is_row else self._tuple(part.children)
+            return np.where(null, np.uint32(0), codes), null
+        assert isinstance(part.description, Scalar)
+        codes = self._scalar(part, part.description.kind)
+        return codes, self._slots[part.slot] < 0
+
+    def _row(self, part: Part) -> Hashes:
+        """31 times the kind, plus the fields: 31 times those before plus (31 plus the field's hash, or 0 for null)."""
+        kinds = mask_kinds(self._data, self._slots[part.slot]).astype(np.uint32)
+        fields = np.ones(len(kinds), dtype=np.uint32)
+        for child in part.children:
+            codes, null = self._part(child)
+            fields = fields * np.uint32(31) + np.where(null, np.uint32(0), codes + np.uint32(31))
+        return kinds * np.uint32(31) + fields
+
+    def _scalar(self, part: Part, kind: Kind) -> Hashes:
+        positions = self._slots[part.slot]
+        codes = np.empty(len(positions), dtype=np.uint32)
+        if kind in _FIXED:
+            _FIXED[kind](self._data, positions, codes)
+        elif kind in LAYOUTS:
+            assert LAYOUTS[kind] != decode_text.MILLIS
+            hashes_objects.hash_times(self._data, positions, LAYOUTS[kind], codes)
+        elif kind is Kind.STRING:
+            bad = hashes.hash_strings(self._data, positions, self._slots[part.slot + 1], codes)
+            if bad >= 0:
+                raise bad_value(values.BAD_CHARACTER, bad, int(positions[bad]), part.path)
+        else:
+            hashes_objects.hash_bigs(self._data, positions, kind is Kind.DECIMAL_BIG, codes)
+        return codes

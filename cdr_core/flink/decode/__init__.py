@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.flink.decode.batch import Assembly, Walked, walk
+from cdr_core.flink.decode.batch import Assembly, Walked, mask_kinds, walk
 from cdr_core.flink.decode.columns import Bytes, Positions
 from cdr_core.flink.decode.failure import BadValue
 from cdr_core.flink.decode.program import Part, Program, compile_program
@@ -82,6 +82,5 @@ def _row_kinds(root: Part, data: Bytes, walked: Walked) -> Any:
     is_row = isinstance(root.description, Struct) and root.description.kind is StructKind.ROW
     if not is_row and not isinstance(root.description, RowData):
         return pa.nulls(len(positions), pa.string())
-    heads = data[np.maximum(positions, 0)] if len(data) else np.zeros(len(positions), dtype=np.uint8)
-    codes = heads >> 7 | heads >> 5 & 2 if is_row else heads
+    codes = mask_kinds(data, positions) if is_row else data[np.maximum(positions, 0)]
     return pa.array(ROW_KINDS).take(pa.array(codes, mask=positions < 0))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cdr_core.flink.decode import columns
@@ -52,6 +53,12 @@ def _run(
         return None
     reason, row, offset = (int(value) for value in failure)
     return bad_value(reason, bad, offset, program.paths[row])
+
+
+def mask_kinds(data: Bytes, positions: Positions) -> npt.NDArray[np.uint8]:
+    """The row kinds in the masks of ROWs: their first two bits, the low one first; 0 for a null."""
+    heads = data[np.maximum(positions, 0)]
+    return np.where(positions < 0, np.uint8(0), heads >> np.uint8(7) | heads >> np.uint8(5) & np.uint8(2))
 
 
 class Assembly:

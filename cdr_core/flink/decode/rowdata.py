@@ -37,18 +37,6 @@ _FIXED: dict[SqlKind, Callable[[Bytes, Positions], Column]] = {
     SqlKind.INTERVAL_MILLIS: columns.gathered(pa.int64(), np.uint64, rowdata_values.gather_le64),
 }
 
-ELEMENT_WIDTHS = {
-    SqlKind.BOOLEAN: 1,
-    SqlKind.TINYINT: 1,
-    SqlKind.SMALLINT: 2,
-    SqlKind.INT: 4,
-    SqlKind.FLOAT: 4,
-    SqlKind.DATE: 4,
-    SqlKind.TIME: 4,
-    SqlKind.INTERVAL_MONTHS: 4,
-}
-"""Bytes of an array's element; 8 for all others."""
-
 
 @dataclass(frozen=True, slots=True)
 class Spans:
@@ -209,7 +197,7 @@ class RowColumns:
         if isinstance(spans, Problem):
             return self._fault(type_, cells, spans)
         counts = np.empty(len(spans.starts), dtype=np.int64)
-        bad = rowdata.count_elements(self._data, spans.starts, spans.sizes, _width(type_.children[0]), counts)
+        bad = rowdata.count_elements(self._data, spans.starts, spans.sizes, type_.children[0].width, counts)
         if bad >= 0:
             return self._fault(type_, cells, Problem(bad, values.BAD_SPAN))
         offsets = columns.list_offsets(counts)
@@ -221,7 +209,7 @@ class RowColumns:
     def _elements(self, type_: SqlType, arrays: Spans, counts: Positions, level: Level, path: str) -> Any:
         repeats = np.maximum(counts, 0)
         positions = np.empty(int(repeats.sum()), dtype=np.int64)
-        rowdata.array_cells(self._data, arrays.starts, counts, _width(type_), positions)
+        rowdata.array_cells(self._data, arrays.starts, counts, type_.width, positions)
         around = Spans(np.repeat(arrays.starts, repeats), np.repeat(arrays.sizes, repeats))
         return self._column(type_, Cells(positions, around, level, f"{path}[]"))
 
@@ -236,7 +224,7 @@ class RowColumns:
         bad = rowdata.split_maps(self._data, maps.starts, maps.sizes, key_sizes, starts, sizes)
         for spans, element, into in ((keys, key_type, counts), (entries, value_type, value_counts)):
             if bad < 0:
-                bad = rowdata.count_elements(self._data, spans.starts, spans.sizes, _width(element), into)
+                bad = rowdata.count_elements(self._data, spans.starts, spans.sizes, element.width, into)
         if bad < 0:
             bad = rowdata.check_pairs(counts, value_counts)
         if bad >= 0:
@@ -259,10 +247,6 @@ def _map_array(map_type: pa.MapType, pairs: list[Any], offsets: Any, starts: Pos
     entry = pa.struct([map_type.key_field, map_type.item_field])
     child = pa.Array.from_buffers(entry, len(pairs[0]), [None], 0, children=pairs)
     return pa.Array.from_buffers(map_type, len(starts), [bitmap, pa.py_buffer(offsets)], nulls, children=[child])
-
-
-def _width(type_: SqlType) -> int:
-    return ELEMENT_WIDTHS.get(type_.kind, rowdata.SLOT)
 
 
 def _room_for_times(count: int) -> tuple[Any, Bytes]:

@@ -54,6 +54,17 @@ TIMESTAMPS = frozenset({SqlKind.TIMESTAMP, SqlKind.TIMESTAMP_LTZ})
 NESTED = frozenset({SqlKind.ARRAY, SqlKind.MAP, SqlKind.MULTISET, SqlKind.ROW, SqlKind.RAW, SqlKind.VARIANT})
 """Always in the variable part, even if short."""
 
+_WIDTHS = {
+    SqlKind.BOOLEAN: 1,
+    SqlKind.TINYINT: 1,
+    SqlKind.SMALLINT: 2,
+    SqlKind.INT: 4,
+    SqlKind.FLOAT: 4,
+    SqlKind.DATE: 4,
+    SqlKind.TIME: 4,
+    SqlKind.INTERVAL_MONTHS: 4,
+}
+
 _ARROW: dict[SqlKind, pa.DataType] = {
     SqlKind.BOOLEAN: pa.bool_(),
     SqlKind.TINYINT: pa.int8(),
@@ -104,6 +115,11 @@ class SqlType:
         if self.kind in STRINGS | BINARIES | TIMESTAMPS | {SqlKind.TIME}:
             return f"{self.kind}({self.precision})"
         return str(self.kind)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an array's element, and how much of its eight a row's slot uses."""
+        return _WIDTHS.get(self.kind, 8)
 
     @property
     def arrow_type(self) -> pa.DataType:
