@@ -44,9 +44,10 @@ class Commits(Scope):
         row = self._session.get(CommitLogRow, (self.recovery_id, commit_user, commit_id))
         if row is not None and row.state is not CommitState.INTENT:
             return convert.commit(row)
+        # The proof first: adding it flushes, and an entry without its columns cannot be flushed.
+        self._save_proof(proof_sha256, body)
         if row is None:
             row = self._new_intent(commit_user, commit_id)
-        self._save_proof(proof_sha256, body)
         row.epoch, row.base, row.proof_sha256, row.intended_at = self.epoch, base, proof_sha256, utc_now()
         self._session.flush()
         return convert.commit(row)
