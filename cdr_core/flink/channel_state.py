@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,7 @@ _LONGEST_READ: Final = 8 << 20
 _HINT: Final = "the checkpoint is damaged, use another one"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ChannelId:
+class ChannelId(NamedTuple):
     """A channel of one side of an operator: ``(a, b)`` is (gate, channel), or (partition, subpartition) on output."""
 
     subtask: int
@@ -62,7 +61,8 @@ class ChannelSlice:
 
     def where(self, checkpoint: str | None = None) -> Where:
         """Its place, for errors."""
-        return _place(checkpoint, self.operator, self.channel)
+        subtask, a, b = self.channel
+        return Where(checkpoint=checkpoint, operator=self.operator, subtask=subtask, gate=a, channel=b)
 
 
 def channel_slices(
@@ -77,14 +77,11 @@ def channel_slices(
     for subtask in operator.subtasks:
         if not isinstance(subtask, SubtaskState):
             continue
-        for piece in _pieces(subtask, side):
-            where = _place(checkpoint, operator.label, piece.channel)
-            if piece.channel.subtask != subtask.index:
-                what = f"an {side} channel handle of subtask {piece.channel.subtask} is stored under {subtask.index}"
-                raise CorruptChannelState(what, where=where, hint=_HINT)
+        for piece in _slices(operator.label, subtask, side, checkpoint):
+            _check_slice(piece, subtask.index, checkpoint)
             if piece.channel in found:
-                raise CorruptChannelState(f"two handles describe one {side} channel", where=where, hint=_HINT)
-            found[piece.channel] = _slice(operator.label, side, piece, where)
+                raise _wrong(piece, checkpoint, f"two handles describe one {side} channel")
+            found[piece.channel] = _ascending(piece, checkpoint)
     return {channel: found[channel] for channel in sorted(found)}
 
 
@@ -131,42 +128,45 @@ def refuse_overlaps(extents: Iterable[tuple[Where, Int64s, Int64s]]) -> None:
         raise _corrupt(what, parts[owners[later]][0], int(starts[later]) - LENGTH_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    channel: ChannelId
-    offsets: Offsets
-    size: int
-    delegate: StreamHandle | None
-
-
-def _pieces(subtask: SubtaskState, side: Side) -> Iterator[_Piece]:
-    """Single and merged handles alike, as one piece per channel."""
+def _slices(operator: str, subtask: SubtaskState, side: Side, checkpoint: str | None) -> Iterator[ChannelSlice]:
+    """Single and merged handles alike, as one slice per channel; not checked yet."""
     for handle in subtask.input_channels if side is Side.INPUT else subtask.output_channels:
+        delegate = handle.delegate
+        if delegate is None:
+            where = Where(checkpoint=checkpoint, operator=operator, subtask=subtask.index)
+            raise CorruptChannelState(f"an {side} channel handle names no stream", where=where, hint=_HINT)
         if isinstance(handle, MergedChannelHandle):
             for part in handle.channels:
-                yield _Piece(ChannelId(handle.subtask, part.a, part.b), part.offsets, part.size, handle.delegate)
+                channel = ChannelId(handle.subtask, part.a, part.b)
+                yield ChannelSlice(operator, side, channel, delegate, part.offsets, part.size)
         else:
-            yield _Piece(ChannelId(handle.subtask, handle.a, handle.b), handle.offsets, handle.size, handle.delegate)
+            channel = ChannelId(handle.subtask, handle.a, handle.b)
+            yield ChannelSlice(operator, side, channel, delegate, handle.offsets, handle.size)
 
 
-def _slice(operator: str, side: Side, piece: _Piece, where: Where) -> ChannelSlice:
-    if piece.channel.a < 0 or piece.channel.b < 0:
-        raise CorruptChannelState(f"an {side} channel has a negative index", where=where, hint=_HINT)
-    if piece.delegate is None:
-        raise CorruptChannelState(f"an {side} channel handle names no stream", where=where, hint=_HINT)
-    offsets = piece.offsets
-    values = offsets.numpy()
-    if np.any(values[1:] <= values[:-1]):
-        values.sort()
-        offsets = Offsets.of(values)
-    repeated = np.flatnonzero(values[1:] == values[:-1])
-    if repeated.size:
-        raise _corrupt(f"an {side} channel lists one chunk twice", where, int(values[repeated[0]]))
-    return ChannelSlice(operator, side, piece.channel, piece.delegate, offsets, piece.size)
+def _check_slice(piece: ChannelSlice, index: int, checkpoint: str | None) -> None:
+    subtask, a, b = piece.channel
+    if subtask != index:
+        raise _wrong(piece, checkpoint, f"an {piece.side} channel handle of this subtask is stored under {index}")
+    if a < 0 or b < 0:
+        raise _wrong(piece, checkpoint, f"an {piece.side} channel has a negative index")
 
 
-def _place(checkpoint: str | None, operator: str, channel: ChannelId) -> Where:
-    return Where(checkpoint=checkpoint, operator=operator, subtask=channel.subtask, gate=channel.a, channel=channel.b)
+def _ascending(piece: ChannelSlice, checkpoint: str | None) -> ChannelSlice:
+    """The slice with its offsets in order; refuses one that lists a chunk twice."""
+    if len(piece.offsets) < 2:
+        return piece
+    values = piece.offsets.numpy()
+    if np.all(values[1:] > values[:-1]):
+        return piece
+    values.sort()
+    if np.any(values[1:] == values[:-1]):
+        raise _wrong(piece, checkpoint, f"an {piece.side} channel lists one chunk twice")
+    return replace(piece, offsets=Offsets.of(values))
+
+
+def _wrong(piece: ChannelSlice, checkpoint: str | None, what: str) -> CorruptChannelState:
+    return CorruptChannelState(what, where=piece.where(checkpoint), hint=_HINT)
 
 
 def _corrupt(what: str, where: Where, offset: int) -> CorruptChannelState:

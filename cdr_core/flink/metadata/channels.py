@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -9,15 +11,17 @@ from typing import ClassVar, Final
 from cdr_core.errors import Refused
 from cdr_core.flink.metadata.cursor import Cursor
 from cdr_core.flink.metadata.offsets import Offsets
+from cdr_core.flink.metadata.packed import Layout, Packed
 from cdr_core.flink.metadata.sink import Sink
-from cdr_core.flink.metadata.streams import HELD, StreamHandle, read_stream, write_stream
+from cdr_core.flink.metadata.streams import StreamHandle, read_stream, write_stream
 
 FIRST_TAGGED_VERSION: Final = 6
 
 _SMALLEST_SINGLE: Final = 4 * 4 + 8 + 1
 _SMALLEST_MERGED: Final = 1 + 4 + 8 + 1 + 4 + 4
 _SMALLEST_PART: Final = 4 + 4 + 8 + 4
-_HELD: Final = 144
+_SINGLE: Final = struct.Struct(">iii")
+_PART: Final = struct.Struct(">iiq")
 
 
 class Side(StrEnum):
@@ -46,7 +50,7 @@ class SingleChannelHandle:
 
     @classmethod
     def read(cls, cursor: Cursor) -> SingleChannelHandle:
-        subtask, a, b = cursor.i32(), cursor.i32(), cursor.i32()
+        subtask, a, b = cursor.numbers(_SINGLE)
         return cls(subtask, a, b, cursor.offsets("channel offsets"), cursor.i64(), read_stream(cursor))
 
     def write(self, sink: Sink) -> None:
@@ -67,6 +71,26 @@ class MergedChannel:
     size: int
     offsets: Offsets
 
+    @classmethod
+    def read(cls, cursor: Cursor) -> MergedChannel:
+        a, b, size = cursor.numbers(_PART)
+        return cls(a, b, size, cursor.offsets("channel offsets"))
+
+    @staticmethod
+    def check(cursor: Cursor) -> None:
+        """Any numbers are legal, so that only the offsets have to be there."""
+        cursor.skip(_PART.size)
+        cursor.skip(8 * cursor.count("channel offsets", 8))
+
+    def write(self, sink: Sink) -> None:
+        sink.i32(self.a)
+        sink.i32(self.b)
+        sink.i64(self.size)
+        sink.offsets(self.offsets)
+
+
+_PARTS: Final = Layout("merged channels", _SMALLEST_PART, MergedChannel.read, MergedChannel.write, MergedChannel.check)
+
 
 @dataclass(frozen=True, slots=True)
 class MergedChannelHandle:
@@ -77,70 +101,84 @@ class MergedChannelHandle:
     subtask: int
     size: int
     delegate: StreamHandle | None
-    channels: tuple[MergedChannel, ...]
+    channels: Sequence[MergedChannel]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", Packed.of(_PARTS, self.channels))
 
     @classmethod
     def read(cls, cursor: Cursor) -> MergedChannelHandle:
         subtask, size, delegate = cursor.i32(), cursor.i64(), read_stream(cursor)
         length = cursor.count("bytes of merged channels", 1, held=-8)
-        end = cursor.position + length
-        number = cursor.count("merged channels", _SMALLEST_PART, held=_HELD)
-        channels = tuple([_read_part(cursor) for _ in range(number)])
-        if cursor.position != end:
-            raise cursor.corrupt(f"merged channels take {cursor.position - end + length} bytes, announced are {length}")
+        start = cursor.position
+        channels = Packed.read(_PARTS, cursor)
+        taken = cursor.position - start
+        if taken != length:
+            raise cursor.corrupt(f"merged channels take {taken} bytes, announced are {length}", at=start)
         return cls(subtask, size, delegate, channels)
 
     def write(self, sink: Sink) -> None:
         sink.i32(self.subtask)
         sink.i64(self.size)
         write_stream(sink, self.delegate)
-        sink.blob(self._parts())
-
-    def _parts(self) -> bytes:
         parts = Sink()
-        parts.i32(len(self.channels))
-        for channel in self.channels:
-            parts.i32(channel.a)
-            parts.i32(channel.b)
-            parts.i64(channel.size)
-            parts.offsets(channel.offsets)
-        return parts.getvalue()
+        Packed.of(_PARTS, self.channels).write(parts)
+        sink.blob(parts.getvalue())
 
 
 ChannelHandle = SingleChannelHandle | MergedChannelHandle
 
 
-def read_channels(cursor: Cursor, side: Side, version: int) -> tuple[ChannelHandle, ...]:
+def _layout(side: Side) -> Layout[ChannelHandle]:
+    def read(cursor: Cursor) -> ChannelHandle:
+        tag = cursor.i8()
+        if tag == SingleChannelHandle.TAGS[side]:
+            return SingleChannelHandle.read(cursor)
+        if tag == MergedChannelHandle.TAGS[side]:
+            return MergedChannelHandle.read(cursor)
+        raise cursor.corrupt(f"{tag} is not the tag of an {side} channel handle", at=cursor.position - 1)
+
+    def write(handle: ChannelHandle, sink: Sink) -> None:
+        sink.i8(handle.TAGS[side])
+        handle.write(sink)
+
+    return Layout(f"{side} channel handles", _SMALLEST_MERGED, read, write, read)
+
+
+_HANDLES: Final = {side: _layout(side) for side in Side}
+
+
+def pack_channels(handles: Iterable[ChannelHandle], side: Side) -> Sequence[ChannelHandle]:
+    """The handles of one side of a subtask, small in memory; equal if the handles are, whatever their version."""
+    return Packed.of(_HANDLES[side], handles)
+
+
+def read_channels(cursor: Cursor, side: Side, version: int) -> Sequence[ChannelHandle]:
     """The handles of one side of a subtask, in file order."""
-    tagged = version >= FIRST_TAGGED_VERSION
-    number = cursor.count(f"{side} channel handles", _SMALLEST_MERGED if tagged else _SMALLEST_SINGLE, held=HELD + 16)
-    if tagged:
-        return tuple([_read_tagged(cursor, side) for _ in range(number)])
-    return tuple([SingleChannelHandle.read(cursor) for _ in range(number)])
+    layout = _HANDLES[side]
+    if version >= FIRST_TAGGED_VERSION:
+        return Packed.read(layout, cursor)
+    number = cursor.count(layout.what, _SMALLEST_SINGLE)
+    room, tagged = cursor.room, Sink()
+    for _ in range(number):
+        layout.write(SingleChannelHandle.read(cursor), tagged)
+        # As in Packed.read: only the bytes stay.
+        cursor.room = room
+    packed = tagged.getvalue()
+    cursor.charge(len(packed))
+    return Packed(layout, number, packed)
 
 
-def write_channels(sink: Sink, handles: tuple[ChannelHandle, ...], side: Side, version: int) -> None:
+def write_channels(sink: Sink, handles: Sequence[ChannelHandle], side: Side, version: int) -> None:
     """The mirror of :func:`read_channels`; refuses merged handles in versions that cannot hold them."""
+    if version >= FIRST_TAGGED_VERSION:
+        Packed.of(_HANDLES[side], handles).write(sink)
+        return
     sink.i32(len(handles))
     for handle in handles:
-        if version >= FIRST_TAGGED_VERSION:
-            sink.i8(handle.TAGS[side])
-        elif isinstance(handle, MergedChannelHandle):
+        if isinstance(handle, MergedChannelHandle):
             raise Refused(
                 f"_metadata version {version} cannot hold merged channel handles",
                 hint=f"write version {FIRST_TAGGED_VERSION}, or one handle per channel",
             )
         handle.write(sink)
-
-
-def _read_tagged(cursor: Cursor, side: Side) -> ChannelHandle:
-    tag = cursor.i8()
-    if tag == SingleChannelHandle.TAGS[side]:
-        return SingleChannelHandle.read(cursor)
-    if tag == MergedChannelHandle.TAGS[side]:
-        return MergedChannelHandle.read(cursor)
-    raise cursor.corrupt(f"{tag} is not the tag of an {side} channel handle", at=cursor.position - 1)
-
-
-def _read_part(cursor: Cursor) -> MergedChannel:
-    return MergedChannel(cursor.i32(), cursor.i32(), cursor.i64(), cursor.offsets("channel offsets"))

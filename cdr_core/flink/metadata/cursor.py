@@ -34,13 +34,13 @@ class Cursor:
     :class:`~cdr_core.errors.CorruptMetadata` that names the byte offset.
     """
 
-    __slots__ = ("_end", "_room", "_view", "checkpoint", "operator", "position", "subtask")
+    __slots__ = ("_end", "_view", "checkpoint", "operator", "position", "room", "subtask")
 
     def __init__(self, data: bytes | memoryview, checkpoint: str | None = None) -> None:
         self._view = memoryview(data).cast("B")
         self._end = len(self._view)
-        self._room = self._end + MEMORY_ABOVE_INPUT
         self.position = 0
+        self.room = self._end + MEMORY_ABOVE_INPUT
         self.checkpoint = checkpoint
         self.operator: str | None = None
         self.subtask: int | None = None
@@ -62,20 +62,26 @@ class Cursor:
 
     def charge(self, size: int) -> None:
         """Account for memory that a value will take."""
-        self._room -= size
-        if self._room < 0:
+        self.room -= size
+        if self.room < 0:
             raise self.corrupt("_metadata describes more values than a file of its size may hold in memory")
 
     def i8(self) -> int:
         return self._integer(_I8)
 
     def i32(self) -> int:
-        self.charge(_INT)
+        self.room -= _INT  # enough to note it: whatever makes many numbers also makes something that is charged
         return self._integer(_I32)
 
     def i64(self) -> int:
-        self.charge(_INT)
+        self.room -= _INT
         return self._integer(_I64)
+
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Several integers at once; ``layout`` is big-endian."""
+        values = layout.unpack_from(self._view, self._advance(layout.size))
+        self.room -= _INT * len(values)
+        return values
 
     def natural(self, what: str) -> int:
         """An i32 that may not be negative."""
@@ -102,6 +108,10 @@ class Cursor:
             raise self.corrupt(f"{value} {what} are announced where only {self.remaining} bytes follow", at=at)
         self.charge(value * (held + _SLOT))
         return value
+
+    def skip(self, length: int) -> None:
+        """Step over bytes of any content."""
+        self._advance(length)
 
     def raw(self, length: int) -> bytes:
         """The next ``length`` bytes, as a copy that does not keep the file in memory."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from cdr_core.flink.metadata.cursor import Cursor
 from cdr_core.flink.metadata.offsets import Offsets
+from cdr_core.flink.metadata.packed import Layout, Packed
 from cdr_core.flink.metadata.sink import Sink
 from cdr_core.flink.metadata.streams import StreamHandle, read_stream, write_stream
 
@@ -89,6 +91,19 @@ class LocalFile:
     local_path: str
     handle: StreamHandle | None
 
+    @classmethod
+    def read(cls, cursor: Cursor) -> LocalFile:
+        return cls(cursor.utf(), read_stream(cursor))
+
+    def write(self, sink: Sink) -> None:
+        sink.utf(self.local_path)
+        write_stream(sink, self.handle)
+
+
+_FILES: Final = Layout(
+    "files of an incremental snapshot", _SMALLEST_FILE, LocalFile.read, LocalFile.write, LocalFile.read
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Incremental:
@@ -100,22 +115,26 @@ class Incremental:
     backend_id: str
     key_groups: KeyGroupRange
     meta: StreamHandle | None
-    shared: tuple[LocalFile, ...]
-    private: tuple[LocalFile, ...]
+    shared: Sequence[LocalFile]
+    private: Sequence[LocalFile]
+
+    def __post_init__(self) -> None:
+        _pack_files(self)
 
     @classmethod
     def read(cls, cursor: Cursor, depth: int) -> Self:
         checkpoint_id, backend_id, key_groups = cursor.i64(), cursor.utf(), KeyGroupRange.read(cursor)
         meta = read_stream(cursor, depth)
-        return cls(checkpoint_id, backend_id, key_groups, meta, _read_files(cursor, depth), _read_files(cursor, depth))
+        shared, private = Packed.read(_FILES, cursor), Packed.read(_FILES, cursor)
+        return cls(checkpoint_id, backend_id, key_groups, meta, shared, private)
 
     def write(self, sink: Sink) -> None:
         sink.i64(self.checkpoint_id)
         sink.utf(self.backend_id)
         self.key_groups.write(sink)
         write_stream(sink, self.meta)
-        _write_files(sink, self.shared)
-        _write_files(sink, self.private)
+        Packed.of(_FILES, self.shared).write(sink)
+        Packed.of(_FILES, self.private).write(sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +148,18 @@ class IdentifiedIncremental:
     key_groups: KeyGroupRange
     checkpointed_size: int
     meta: StreamHandle | None
-    shared: tuple[LocalFile, ...]
-    private: tuple[LocalFile, ...]
+    shared: Sequence[LocalFile]
+    private: Sequence[LocalFile]
     handle_id: str
+
+    def __post_init__(self) -> None:
+        _pack_files(self)
 
     @classmethod
     def read(cls, cursor: Cursor, depth: int) -> Self:
         checkpoint_id, backend_id, key_groups = cursor.i64(), cursor.utf(), KeyGroupRange.read(cursor)
         size, meta = cursor.i64(), read_stream(cursor, depth)
-        shared, private = _read_files(cursor, depth), _read_files(cursor, depth)
+        shared, private = Packed.read(_FILES, cursor), Packed.read(_FILES, cursor)
         return cls(checkpoint_id, backend_id, key_groups, size, meta, shared, private, cursor.utf())
 
     def write(self, sink: Sink) -> None:
@@ -146,18 +168,12 @@ class IdentifiedIncremental:
         self.key_groups.write(sink)
         sink.i64(self.checkpointed_size)
         write_stream(sink, self.meta)
-        _write_files(sink, self.shared)
-        _write_files(sink, self.private)
+        Packed.of(_FILES, self.shared).write(sink)
+        Packed.of(_FILES, self.private).write(sink)
         sink.utf(self.handle_id)
 
 
-def _read_files(cursor: Cursor, depth: int) -> tuple[LocalFile, ...]:
-    number = cursor.count("files of an incremental snapshot", _SMALLEST_FILE, held=_HELD)
-    return tuple([LocalFile(cursor.utf(), read_stream(cursor, depth)) for _ in range(number)])
-
-
-def _write_files(sink: Sink, files: tuple[LocalFile, ...]) -> None:
-    sink.i32(len(files))
-    for file in files:
-        sink.utf(file.local_path)
-        write_stream(sink, file.handle)
+def _pack_files(handle: Incremental | IdentifiedIncremental) -> None:
+    """However the lists were given, equal handles hold equal lists."""
+    object.__setattr__(handle, "shared", Packed.of(_FILES, handle.shared))
+    object.__setattr__(handle, "private", Packed.of(_FILES, handle.private))

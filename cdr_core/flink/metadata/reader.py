@@ -33,8 +33,9 @@ _SMALLEST_MASTER: Final = 4 + 4 + 4 + 2 + 4
 _SMALLEST_OPERATOR: Final = 16 + 4 + 4 + 1 + 4
 _SMALLEST_SUBTASK: Final = 4
 _HELD_OPERATOR: Final = 240
-_HELD_SUBTASK: Final = 48
-_HELD_STATE: Final = 72
+_HELD_SUBTASK: Final = 144
+_HELD_STATE: Final = 128
+_HELD_MASTER: Final = 72
 
 
 def read_metadata(data: bytes | memoryview, *, checkpoint: str | None = None) -> CheckpointMetadata:
@@ -48,7 +49,7 @@ def read_metadata(data: bytes | memoryview, *, checkpoint: str | None = None) ->
     checkpoint_id = cursor.i64()
     if checkpoint_id < 0:
         raise cursor.corrupt(f"the checkpoint id is {checkpoint_id}", at=cursor.position - 8)
-    number = cursor.count("master states", _SMALLEST_MASTER, held=_HELD_STATE)
+    number = cursor.count("master states", _SMALLEST_MASTER, held=_HELD_MASTER)
     master_states = tuple([_read_master_state(cursor) for _ in range(number)])
     number = cursor.count("operators", _SMALLEST_OPERATOR, held=_HELD_OPERATOR)
     operators = tuple([_read_operator(cursor, version) for _ in range(number)])

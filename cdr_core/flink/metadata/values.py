@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cdr_core.flink.metadata.changelog import KeyedHandle
-from cdr_core.flink.metadata.channels import ChannelHandle
+from cdr_core.flink.metadata.channels import ChannelHandle, Side, pack_channels
 from cdr_core.flink.metadata.operators import OperatorHandle
 from cdr_core.flink.metadata.streams import InlineBytes
 
@@ -36,9 +37,13 @@ class SubtaskState:
     raw_operator: OperatorHandle | None = None
     managed_keyed: KeyedHandle | None = None
     raw_keyed: KeyedHandle | None = None
-    input_channels: tuple[ChannelHandle, ...] = ()
-    output_channels: tuple[ChannelHandle, ...] = ()
+    input_channels: Sequence[ChannelHandle] = ()
+    output_channels: Sequence[ChannelHandle] = ()
     legacy: LegacySubtask | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_channels", pack_channels(self.input_channels, Side.INPUT))
+        object.__setattr__(self, "output_channels", pack_channels(self.output_channels, Side.OUTPUT))
 
 
 @dataclass(frozen=True, slots=True)
