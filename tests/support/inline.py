@@ -1,0 +1,88 @@
+"""Phases without Spark: the units run in this very process, so that a fault hits exactly the step it is meant for.
+
+``python -m tests.support.inline PHASE RECOVERY [EPOCH]`` is the same in a process of its own, to be killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cdr_core import settings as settings_module
+from cdr_core.errors import CdrError
+from cdr_core.metadata import Phase, Repository, upgrade
+from cdr_core.phases.driver import Drive, run_phase, stored_result
+from cdr_core.phases.main import own_runner
+from cdr_core.phases.request import RecoveryRequest, create_in
+from cdr_core.phases.unit import run_unit
+from cdr_core.settings import Settings
+
+
+class InlineWorkers:
+    """See :class:`cdr_core.phases.workers.Workers`; counts what it does."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.ended = False
+
+    def start(self, drive: Drive) -> None:
+        """Nobody to get ready."""
+
+    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        for unit in units:
+            run_unit(payload, unit, 0)
+            self.done.append(f"{drive.phase}/{unit}")
+            on_poll()
+
+    def end(self, drive: Drive) -> None:
+        self.ended = True
+
+
+def start(request: RecoveryRequest) -> tuple[Repository, str, Settings]:
+    """A recovery in the database of the settings in force."""
+    settings = settings_module.load()
+    settings.home.mkdir(parents=True, exist_ok=True)
+    upgrade(settings.database_url)
+    repository = Repository.open(settings.database_url)
+    return repository, create_in(repository, request, settings)[0].id, settings
+
+
+def run(
+    repository: Repository, recovery: str, phase: Phase, settings: Settings, workers: InlineWorkers | None = None
+) -> Mapping[str, Any]:
+    """One phase, as ``cdr phase`` would."""
+    attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
+    if attempt is None:
+        return stored_result(repository, recovery, phase)
+    workers = workers or InlineWorkers()
+    return run_phase(repository, recovery, phase, attempt.epoch, settings, workers, lambda _: None)
+
+
+def run_all(repository: Repository, recovery: str, settings: Settings) -> Mapping[str, Any]:
+    """All five phases; the result of the last."""
+    result: Mapping[str, Any] = {}
+    for phase in Phase:
+        result = run(repository, recovery, phase, settings)
+    return result
+
+
+def main(arguments: list[str]) -> int:
+    phase, recovery, *epoch = arguments
+    settings = settings_module.load()
+    with Repository.open(settings.database_url) as repository:
+        try:
+            if epoch:
+                run_phase(
+                    repository, recovery, Phase(phase), int(epoch[0]), settings, InlineWorkers(), lambda _: None
+                )
+            else:
+                run(repository, recovery, Phase(phase), settings)
+        except CdrError as error:
+            print(f"cdr: {error}", file=sys.stderr)
+            return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
