@@ -25,6 +25,8 @@ class Commands(Scope):
 
     def answer_command(self, command_id: int, state: CommandState, answer: Json) -> None:
         """DONE or REFUSED, with what the user should know. An answered command is not answered again."""
+        if state not in (CommandState.DONE, CommandState.REFUSED):
+            raise Refused(f"{state} is no answer to command {command_id}")
         row = self._session.get(CommandRow, command_id)
         if row is None or row.recovery_id != self.recovery_id:
             raise Refused(f"recovery {self.recovery_id} has no command {command_id}")

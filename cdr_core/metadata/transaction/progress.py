@@ -100,12 +100,14 @@ class Progress(Scope):
         """
         row = self._running(phase)
         self._refuse_unfinished(row)
+        if then is not None and then is not phase.successor:
+            raise PhaseRefused(f"phase {then} does not follow {phase}")
         row.state = move(row.state, PhaseState.DONE)
         row.result, row.ended_at = dict(result), utc_now()
         if then is None:
             end_attempt(self._attempt(), AttemptState.DONE, None)
         else:
-            self._go_on(phase, then)
+            self._go_on(then)
         if phase is Phase.COMMIT:
             self.finish_recovery()
 
@@ -151,9 +153,7 @@ class Progress(Scope):
         phase.state = move(phase.state, PhaseState.FAILED)
         end_attempt(attempt, AttemptState.FAILED, error)
 
-    def _go_on(self, phase: Phase, then: Phase) -> None:
-        if then.predecessor is not phase:
-            raise PhaseRefused(f"phase {then} does not follow {phase}")
+    def _go_on(self, then: Phase) -> None:
         recovery, attempt = self._recovery(), self._attempt()
         start_phase(self._phase(then))
         recovery.state = move(recovery.state, then.running_state)
