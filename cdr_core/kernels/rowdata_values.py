@@ -49,7 +49,7 @@ def gather_le64(data: Bytes, positions: Positions, out: Words) -> None:
     """Little-endian 64-bit words."""
     for i in range(positions.shape[0]):
         at = positions[i]
-        out[i] = load_le64(data, at) if at >= 0 else 0
+        out[i] = load_le64(data, at) if at >= 0 else uint64(0)  # a bare 0 would make both a float
 
 
 @njit(inline="always")

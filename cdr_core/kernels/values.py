@@ -60,7 +60,7 @@ def gather_be64(data: Bytes, positions: Positions, out: npt.NDArray[np.uint64]) 
     """Big-endian 64-bit words."""
     for i in range(positions.shape[0]):
         at = positions[i]
-        out[i] = load_be64(data, at) if at >= 0 else 0
+        out[i] = load_be64(data, at) if at >= 0 else uint64(0)  # a bare 0 would make both a float
 
 
 @njit(cache=True, nogil=True)
