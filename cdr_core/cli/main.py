@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from cdr_core import __version__
@@ -46,20 +45,24 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def run() -> NoReturn:
     """Entry point: every way to fail is one sentence on stderr and a documented exit code."""
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(standalone_mode=False, prog_name="cdr")
         sys.exit(outcome if isinstance(outcome, int) else 0)
     except CdrError as error:
         typer.echo(f"cdr: {error}", err=True)
         sys.exit(error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message())
+    except typer.TyperException as error:
+        if sentence := _sentence(error):
+            typer.echo(f"cdr: {sentence}", err=True)
         sys.exit(USAGE_EXIT_CODE)
-    except click.ClickException as error:
-        typer.echo(f"cdr: {error.format_message()}", err=True)
-        sys.exit(USAGE_EXIT_CODE)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("cdr: interrupted", err=True)
         sys.exit(130)
+
+
+def _sentence(error: typer.TyperException) -> str:
+    """What is wrong with the command line; empty where the help was the answer."""
+    message = getattr(error, "format_message", None)
+    return str(message() if message is not None else error).strip()
 
 
 if __name__ == "__main__":

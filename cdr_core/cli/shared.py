@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import Refused
-from cdr_core.metadata import Repository, upgrade
 from cdr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import Repository
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -22,6 +24,8 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of te
 @contextmanager
 def open_repository(settings: Settings) -> Iterator[Repository]:
     """The metadata database. The embedded one is made on first use; a shared one is only upgraded on demand."""
+    from cdr_core.metadata import Repository, upgrade
+
     url = settings.database_url
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
