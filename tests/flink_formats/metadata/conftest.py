@@ -1,0 +1,58 @@
+"""Real checkpoints: unpacked once, with what Flink's own classes read in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+ARCHIVES = sorted((REPOSITORY / "tests" / "fixtures").glob("flink-*/*.tar.gz"))
+
+
+@dataclass(frozen=True)
+class RealCheckpoint:
+    """A directory with ``_metadata``, and the oracle's lines; none where the oracle was not run."""
+
+    directory: Path
+    oracle: tuple[dict[str, Any], ...]
+
+    @property
+    def metadata(self) -> bytes:
+        return (self.directory / "_metadata").read_bytes()
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.oracle if line["type"] == kind]
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("checkpoints")
+    for archive in ARCHIVES:
+        with tarfile.open(archive) as tar:
+            tar.extractall(root, filter="data")
+    return root
+
+
+@pytest.fixture(scope="session")
+def real_checkpoints(unpacked: Path) -> dict[str, RealCheckpoint]:
+    """By ``name/chk-N``."""
+    found = {
+        f"{path.parent.parent.name}/{path.parent.name}": RealCheckpoint(path.parent, tuple(_oracle(path.parent)))
+        for path in sorted(unpacked.glob("*/chk-*/_metadata"))
+    }
+    assert len(found) >= len(ARCHIVES) > 0
+    return found
+
+
+def _oracle(directory: Path) -> Iterator[dict[str, Any]]:
+    path = directory.with_name(f"{directory.name}.oracle.jsonl.gz")
+    if path.exists():
+        with gzip.open(path, "rt") as lines:
+            yield from (json.loads(line) for line in lines if '"type":"element"' not in line)
