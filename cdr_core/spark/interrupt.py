@@ -38,16 +38,29 @@ def interrupt(handle: ServerHandle, timeout: float = 8.0) -> None:
     except Exception:
         stop_server(handle, timeout)
         return
-    if interrupted:
-        _end_workers(before, min(deadline, time.monotonic() + _GRACE))
+    if interrupted and not _end_workers(before, _GRACE):
+        stop_server(handle, max(1.0, deadline - time.monotonic()))
 
 
-def _end_workers(workers: list[tuple[int, str]], deadline: float) -> None:
-    """Leave them to Spark until the deadline, then kill: an idle one among them costs the next task one fork."""
-    while time.monotonic() < deadline and any(processes.is_running(*worker) for worker in workers):
-        time.sleep(0.03)
+def _end_workers(workers: list[tuple[int, str]], grace: float) -> bool:
+    """Leave them to Spark for the grace, then kill them; whether all are gone.
+
+    Idle workers among them cannot be told from busy ones, and cost the next task one fork each.
+    """
+    if _gone(workers, grace):
+        return True
     for worker in workers:
         processes.kill(*worker)
+    return _gone(workers, 2.0)
+
+
+def _gone(workers: list[tuple[int, str]], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while any(processes.is_running(*worker) for worker in workers):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.03)
+    return True
 
 
 def _interrupt_all(handle: ServerHandle, timeout: float) -> list[str]:

@@ -13,7 +13,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 _STAT_STARTTIME = 19
 """Index of ``starttime`` among the fields of ``/proc/PID/stat`` that follow the command's closing parenthesis."""

@@ -46,7 +46,8 @@ class ServerSpec:
 
     ``directory`` is the server's own (on this host, not shared), ``home`` is CDR_HOME. ``cores`` 0 means all of the
     host. ``environment`` is added to the server's and so to the Python workers' (credentials may travel here: it is
-    never written down). ``conf`` adds Spark settings, which are written down: no secrets.
+    never written down). ``conf`` adds Spark settings, which are written down: no secrets. ``record`` is for set-up: the
+    server runs without an archive and writes one there when it is stopped.
     """
 
     directory: Path
@@ -55,6 +56,7 @@ class ServerSpec:
     idle_seconds: float = 60.0
     ui: bool = True
     heap: str = "1g"
+    record: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,6 +70,7 @@ class ServerSpec:
                 "idle_seconds": self.idle_seconds,
                 "ui": self.ui,
                 "heap": self.heap,
+                "record": self.record,
                 "conf": dict(self.conf),
             }
         )

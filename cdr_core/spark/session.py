@@ -132,6 +132,8 @@ def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[Spark
     """A session in a JVM under this process; executors of a cluster get the same Python path as far as they have it."""
     from pyspark.sql import SparkSession
 
+    for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+        os.environ.pop(name, None)  # left by a Connect client that started this process: they would make us one, too
     os.environ.update(_classic_environment(home))
     builder = SparkSession.builder.master(_with_retries(master)).appName("cdr")
     root = str(Path(cdr_core.__file__).parent.parent)

@@ -66,16 +66,17 @@ class Supervisor:
         self.scratch = spec.directory / "scratch"
         self.session_id = str(uuid.uuid4())
         self._log = spec.directory / server.LOG_FILE
+        self._jvm: subprocess.Popen[bytes] | None = None
         self._told_to_stop = False
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._on_term)
         try:
             self._prepare()
-            jvm = self._start()
-            self._watch(jvm)
+            self._watch(self._start())
         except _Ended as end:
             self._say(str(end))
+            self._finish_recording()
         except (CdrError, OSError) as error:
             self._fail(str(error))
         finally:
@@ -106,6 +107,9 @@ class Supervisor:
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start with the archive if one fits; if the JVM does not survive that, once more without."""
+        if self.spec.record is not None:
+            java = embedded_java(prefer_installed=True)
+            return self._start_once(str(java.executable), (f"-XX:AOTCacheOutput={self.spec.record}",))
         usable = archive.usable_archive(self.spec.home)
         if usable is not None:
             java, path = usable
@@ -130,7 +134,7 @@ class Supervisor:
         argument_file = self.directory / "java.args"
         _write_whole(argument_file, launch.argument_file(arguments))
         offset = self._log.stat().st_size
-        self._say(f"starting {java}{' with its start-up archive' if flags else ''}")
+        self._say(f"starting {java} {' '.join(flags)}")
         jvm = subprocess.Popen(
             [java, *flags, f"@{argument_file}", launch.MAIN_CLASS],
             env=self._environment(),
@@ -138,6 +142,7 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             preexec_fn=_die_with_parent,
         )
+        self._jvm = jvm
         self._await_ports(jvm, offset)
         return jvm
 
@@ -198,6 +203,12 @@ class Supervisor:
             if now - self.listener.last_beat > self.spec.idle_seconds:
                 raise _Ended(f"idle for {self.spec.idle_seconds:g} s")
             time.sleep(_TICK_SECONDS)
+
+    def _finish_recording(self) -> None:
+        """The archive is written by the JVM's orderly end; everywhere else a kill is quicker and as good."""
+        if self.spec.record is not None and self._jvm is not None:
+            self._jvm.terminate()
+            self._jvm.wait(timeout=server.START_TIMEOUT)
 
     def _check(self) -> None:
         if self._told_to_stop or (self.directory / server.STOP_FILE).exists():

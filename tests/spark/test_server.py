@@ -1,0 +1,114 @@
+"""The life of a server: one a directory, ended as a whole, however its processes are treated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdr_core.errors import JobFailed
+from cdr_core.spark import processes
+from cdr_core.spark.server import ServerHandle, ServerSpec, ensure_server, find_server, stop_server
+from cdr_core.spark.session import open_session
+from cdr_core.spark.units import run_units
+from tests.spark import functions
+from tests.spark.conftest import HOME, await_files, members, start_python
+
+ENSURE = """
+import sys
+from cdr_core.spark.server import ServerSpec, ensure_server
+print(ensure_server(ServerSpec.from_json(sys.argv[1])).to_json())
+"""
+
+
+def await_end(handle: ServerHandle, within: float) -> None:
+    deadline = time.monotonic() + within
+    while left := members(handle):
+        assert time.monotonic() < deadline, f"processes {left} are left after {within} s"
+        time.sleep(0.1)
+
+
+def test_starting_at_once_from_many_processes_gives_one_server(own_server: Callable[..., ServerSpec]) -> None:
+    spec = own_server()
+    starters = [start_python(ENSURE, spec.to_json()) for _ in range(4)]
+    handles = {ServerHandle.from_json(starter.communicate(timeout=120)[0]) for starter in starters}
+    assert len(handles) == 1
+    handle = handles.pop()
+    assert find_server(spec.directory) == handle
+
+    stop_server(handle)
+    assert not members(handle)
+    assert sorted(file.name for file in spec.directory.iterdir()) == ["lock", "log4j2.properties", "server.log"]
+
+
+def test_end_of_the_jvm_in_mid_job_is_one_sentence_and_the_next_start_is_clean(
+    own_server: Callable[..., ServerSpec], tmp_path: Path
+) -> None:
+    spec = own_server()
+    handle = ensure_server(spec)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def kill_the_jvm() -> None:
+        await_files(out, 2)
+        processes.psutil.Process(handle.pid).children()[0].kill()
+
+    threading.Thread(target=kill_the_jvm).start()
+    with (
+        open_session("connect", home=HOME, handle=handle) as session,
+        pytest.raises(JobFailed, match="the Spark server is gone"),
+    ):
+        run_units(session, functions.work_for_long, str(out), ["a", "b"], on_poll=lambda: None)
+    await_end(handle, within=5)
+
+    second = ensure_server(spec)
+    assert second.pid != handle.pid
+    os.kill(second.pid, signal.SIGKILL)  # the supervisor itself
+    await_end(second, within=5)
+    assert find_server(spec.directory) is None
+
+
+def test_idle_server_ends_and_leaves_no_process(own_server: Callable[..., ServerSpec], tmp_path: Path) -> None:
+    """A client that dies without a goodbye, with tasks running, counts as none at all."""
+    handle = ensure_server(own_server(idle_seconds=3))
+    script = (
+        "import sys\nfrom pathlib import Path\n"
+        "from cdr_core.spark.server import find_server\n"
+        "from cdr_core.spark.session import open_session\n"
+        "from cdr_core.spark.units import run_units\n"
+        "from tests.spark import functions\n"
+        "with open_session('connect', home=Path(sys.argv[2]), handle=find_server(Path(sys.argv[1]))) as session:\n"
+        "    run_units(session, functions.sleep_for_long, sys.argv[3], ['a', 'b'], on_poll=lambda: None)\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    from cdr_core.spark.heartbeat import Heartbeat
+
+    with Heartbeat(Path(handle.directory)):  # importing the client may take longer than the idle time
+        client = start_python(script, handle.directory, str(HOME), str(out))
+        await_files(out, 2)
+    time.sleep(4)
+    assert members(handle), "a client at work keeps the server up"
+    client.kill()
+    client.communicate()
+    await_end(handle, within=10)
+    assert "idle for 3 s" in handle.log_file.read_text()
+
+
+def test_server_ends_when_its_directory_vanishes(own_server: Callable[..., ServerSpec]) -> None:
+    handle = ensure_server(own_server())
+    shutil.rmtree(handle.directory)
+    await_end(handle, within=5)
+
+
+def test_server_that_cannot_start_says_why_in_one_sentence(own_server: Callable[..., ServerSpec]) -> None:
+    with pytest.raises(JobFailed, match=r"did not start: .*JVM ended") as caught:
+        ensure_server(own_server(heap="1k"))
+    assert "\n" not in str(caught.value)
+    assert "server.log" in str(caught.value)
