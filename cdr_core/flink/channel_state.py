@@ -194,7 +194,9 @@ def _check_positions(positions: Int64s, size: int, base: int, where: Where) -> N
     wrong = np.flatnonzero((positions < HEADER_SIZE) | (positions > size - LENGTH_SIZE))
     if wrong.size:
         offset = int(positions[wrong[0]])
-        raise _corrupt(f"a chunk at {offset} is not inside its channel-state stream of {size} bytes", where, offset)
+        raise _corrupt(
+            f"a chunk at {offset} is not inside its channel-state stream of {size} bytes", where, base + offset
+        )
     wrong = np.flatnonzero(positions[1:] <= positions[:-1])
     if wrong.size:
         offset = int(positions[wrong[0] + 1])
