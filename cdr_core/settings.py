@@ -160,26 +160,46 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("spark", _parse_spark, "connect", "", "connect = one embedded server per recovery; else a Spark master"),
     Setting("spark_cores", _parse_count, "0", "cores", "Cores of the embedded server; 0 = all of the host"),
     Setting("spark_idle", parse_duration, "60s", "duration", "The embedded server ends after this long without work"),
-    Setting("memory_budget", _parse_positive_size, "256MiB", "size", "Bytes a task may hold beyond its fixed overhead"),
-    Setting("spill_dirs", _parse_spill_dirs, "", "path:capacity,…", "Tiers of spilled data; the workspace when empty"),
     Setting(
-        "page_size", _parse_page_size, "32KiB", "size", "The one read page a task passes ambiguous channels through"
+        "memory_budget",
+        _parse_positive_size,
+        "256MiB",
+        "size",
+        "Bytes a task may hold beyond its overhead (not used yet)",
     ),
+    Setting(
+        "spill_dirs", _parse_spill_dirs, "", "path:capacity,…", "Tiers of spilled data (not used yet: the workspace)"
+    ),
+    Setting("page_size", _parse_page_size, "32KiB", "size", "The read page of ambiguous channels (not used yet)"),
     Setting("split_size", _parse_positive_size, "16MiB", "size", "Aimed at bytes of one unit of read and filter work"),
     Setting("segment_size", _parse_positive_size, "1MiB", "size", "A spill segment is sealed beyond this; soft"),
     Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
     Setting(
-        "recover_output_downstream", _parse_flag, "false", "", "Write output state as input state of the downstream"
+        "recover_output_downstream", _parse_flag, "false", "", "Output state becomes downstream input (not used yet)"
     ),
-    Setting("checkpoint_during_recovery", _parse_flag, "true", "", "Allow recovery checkpoints while draining"),
     Setting(
-        "checkpoint_interval", parse_duration, "0s", "duration", "A recovery checkpoint this often; 0 = only asked"
+        "checkpoint_during_recovery", _parse_flag, "true", "", "Recovery checkpoints while draining (not used yet)"
     ),
-    Setting("checkpoint_timeout", parse_duration, "10m", "duration", "A recovery checkpoint is given up after this"),
-    Setting("tolerable_failed_checkpoints", _parse_count, "3", "", "Declined checkpoints beyond this fail the attempt"),
-    Setting("commit", _one_of("at-end", "per-checkpoint"), "at-end", "", "One publication at the end, or one a cut"),
-    Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
-    Setting("s3_endpoint", str, "", "URL", "S3 endpoint; empty = the library's own default"),
+    Setting("checkpoint_interval", parse_duration, "0s", "duration", "A recovery checkpoint this often (not used yet)"),
+    Setting(
+        "checkpoint_timeout", parse_duration, "10m", "duration", "A recovery checkpoint ends after this (not used yet)"
+    ),
+    Setting(
+        "tolerable_failed_checkpoints",
+        _parse_count,
+        "3",
+        "",
+        "More declined checkpoints fail the attempt (not used yet)",
+    ),
+    Setting(
+        "commit",
+        _one_of("at-end", "per-checkpoint"),
+        "at-end",
+        "",
+        "One publication at the end, or one a cut (only at-end yet)",
+    ),
+    Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit (not used yet)"),
+    Setting("s3_endpoint", str, "", "URL", "S3 endpoint (not used yet)"),
 )
 
 
