@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -107,8 +107,14 @@ def display_name(url: URL) -> str:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        # Opening a file is cheap, and a connection that crosses a fork corrupts it: so none is kept.
-        engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+        engine = create_engine(
+            url,
+            # One stays open: when the last one closes, SQLite merges its log into the file, which takes three times as
+            # long as the transaction itself.
+            pool_size=1,
+            max_overflow=-1,
+            connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
