@@ -37,7 +37,9 @@ class Shipped:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(self.folder, filter="data")
+            # The first releases of Python 3.11 have no filters; the archive is our own.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(self.folder)
         # Last, because both together are the sign that everything is there.
         shutil.copyfile(SPEC, self.spec)
 

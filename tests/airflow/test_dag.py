@@ -99,7 +99,7 @@ def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> N
     assert parse(tmp_path)["errors"] == {}
 
 
-GOOD = {
+GOOD: dict[str, list[Any]] = {
     "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "s3://bucket/c/chk-1", "/with space/chk-1"],
     "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
     "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
@@ -114,7 +114,7 @@ GOOD = {
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
     "on_corrupt": ["fail", "quarantine"],
 }
-BAD = {
+BAD: dict[str, list[Any]] = {
     "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket"],
     "spec": [None, ""],
     "parallelism": [None, "", "0", 0, "-1", "two", "slow=", "slow=2,", "slow=2;gen=3", 2.5, 40000],

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("demo", help="recover the shipped checkpoint through the DAG cdr_recover")
     starts = commands.add_parser("up", help="start Airflow on this host")
-    starts.add_argument("--port", type=int, help="default: 8080, or a free one where that is taken")
+    starts.add_argument("--port", type=int, help="default: 8080, or a free one where that is taken; 0: a free one")
     commands.add_parser("down", help="stop it; no process is left")
     commands.add_parser("status", help="what runs, as JSON")
     options = parser.parse_args(arguments)
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _run(options, Home(settings.load().home), console)
     except CdrError as error:
-        console.progress.print(f"cdr: {error}", markup=False, soft_wrap=True)
+        console.note(f"cdr: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         console.progress.print("Stopped.")

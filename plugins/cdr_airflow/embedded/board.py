@@ -62,11 +62,11 @@ class Board:
         if (state := event.get("state")) and state != row.state:
             self._move(row, str(state))
             if state != "running" and not self._console.progress.is_terminal:
-                self._console.progress.print(f"{task}: {state} after {row.elapsed:.1f} s", markup=False)
-        if line := event.get("line"):
-            row.line = str(line)
+                self._console.note(f"{task}: {state} after {row.elapsed:.1f} s")
+        if line := _worth_showing(task, event):
+            row.line = line
             if not self._console.progress.is_terminal:
-                self._console.progress.print(f"{task}: {line}", markup=False)
+                self._console.note(f"{task}: {line}")
         if state in {"failed", "up_for_retry"} and event.get("line"):
             self.errors.append(f"{task}: {event['line']}")
 
@@ -89,3 +89,9 @@ class Board:
                 SIGNS.get(row.state, "[dim]·[/]"), task, seconds, Text(line, style="dim", overflow="ellipsis")
             )
         return table
+
+
+def _worth_showing(task: str, event: Mapping[str, Any]) -> str:
+    """What the task said, without its own name in front and without its result, which is for programs."""
+    line = str(event.get("line", ""))
+    return "" if line.startswith("{") else line.removeprefix(f"{task}: ")

@@ -28,9 +28,13 @@ class Console:
             with self.progress.status(f"{what} …"):
                 yield
         else:
-            self.progress.print(f"{what} …", markup=False)
+            self.note(f"{what} …")
             yield
         self.progress.print(f"[green]✓[/] {what} [dim]({time.monotonic() - begun:.1f} s)[/]")
+
+    def note(self, text: str) -> None:
+        """A line of progress, as it is; never broken into several."""
+        self.progress.print(text, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line of the result, as it is."""

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from cdr_airflow.embedded import instance, rest, setup
@@ -17,7 +16,7 @@ from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.shipped import PARALLELISM, shipped
 from cdr_core import settings
-from cdr_core.errors import CdrError, JobFailed
+from cdr_core.errors import JobFailed
 
 POLL_SECONDS = 0.5
 
@@ -56,14 +55,15 @@ def _conf(home: Home) -> dict[str, str]:
 
 
 def _show(home: Home, console: Console, conf: dict[str, str], events: Iterator[dict[str, Any]]) -> None:
-    console.progress.print(f"Recovering {conf['checkpoint']} through the Airflow DAG {rest.DAG}, 3 → 2 subtasks")
+    console.note(f"Recovering {conf['checkpoint']} through the Airflow DAG {rest.DAG}, 3 → 2 subtasks")
     board = Board(console)
     begun = time.monotonic()
     state = board.follow(events)
     if state != "success":
         said = board.errors[-1] if board.errors else "the run ended without a message"
         raise JobFailed(f"the demo did not succeed: {said}", hint=f"the logs are in {home.logs}")
-    _summarise(console, conf, time.monotonic() - begun)
+    seconds = {task: row.elapsed for task, row in board.rows.items()}
+    _summarise(console, conf, seconds | {"in all": time.monotonic() - begun})
 
 
 @contextmanager
@@ -120,15 +120,22 @@ def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[di
         time.sleep(POLL_SECONDS)
 
 
-def _summarise(console: Console, conf: dict[str, str], seconds: float) -> None:
+def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float]) -> None:
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
+        # The output is a folder of its own, so no other recovery has this target.
         recovery = next(row for row in repository.recoveries() if row.target == conf["to"])
         receipt = repository.receipt(recovery.id)
     if receipt is None:
-        raise CdrError(f"recovery {recovery.id} is done but has no receipt")
-    console.say(json.dumps(receipt, default=str))
-    console.say(f"Done in {seconds:.1f} s.")
-    console.say(f"Output   {Path(conf['to'].removeprefix('parquet:'))}")
-    console.say("Look at it in Airflow: make up")
+        raise JobFailed(f"recovery {recovery.id} is done but has no receipt")
+    records, size = receipt["records"], receipt["bytes"]
+    console.say("")
+    console.say(f"Receipt   {receipt['verdict']}: {records['source']:,} records in, {records['published']:,} out")
+    console.say(
+        f"          {size['source']:,} bytes in, {size['published']:,} out; proof {receipt['proof_sha256'][:16]}…"
+    )
+    console.say(f"          all of it: cdr receipt {recovery.id}")
+    console.say(f"Seconds   {', '.join(f'{name} {value:.1f}' for name, value in seconds.items())}")
+    console.say(f"Output    {conf['to'].removeprefix('parquet:')}")
+    console.say("See it    make up   (this run is there, with its logs)")

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cdr_airflow.embedded import rest, services, setup
+from cdr_airflow.embedded import rest, services, setup, spark_servers
 from cdr_airflow.embedded.config import LOOPBACK
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password, write_private
-from cdr_core import settings
 from cdr_core.errors import CdrError, NotReady, Refused
 
 UP_SECONDS = 240.0
@@ -91,24 +90,7 @@ def down(home: Home, console: Console) -> int:
     with setup.locked(home, "make down"), console.step("Stopping Airflow and the recoveries' Spark servers"):
         ended = services.stop(home)
         (home.run / "address.json").unlink(missing_ok=True)
-        return ended + _stop_spark_servers()
-
-
-def _stop_spark_servers() -> int:
-    from cdr_core.metadata import Repository
-    from cdr_core.spark.server import ServerHandle, is_alive, stop_server
-
-    try:
-        with Repository.open(settings.load().database_url) as repository:
-            handles = [row.server for row in repository.recoveries() if row.server]
-    except Refused:
-        return 0  # no database, so no recovery was ever started here
-    stopped = 0
-    for values in handles:
-        handle = ServerHandle.from_json(json.dumps(dict(values)))
-        stopped += is_alive(handle)
-        stop_server(handle)
-    return stopped
+        return ended + spark_servers.stop(home.root)
 
 
 def status(home: Home) -> dict[str, Any]:
@@ -119,4 +101,5 @@ def status(home: Home) -> dict[str, Any]:
         "url": url,
         "healthy": bool(url) and is_healthy(rest.health(url or "")),
         "services": {service.name: service.pid if service.is_running else None for service in services.known(home)},
+        "spark_servers": len(spark_servers.running(home.root)),
     }

@@ -99,12 +99,12 @@ def _migrate_cdr(console: Console) -> None:
 
 
 def choose_port(wished: int | None) -> int:
-    """The wished port or a refusal; without a wish the usual one, or any that is free."""
-    if wished is not None:
+    """The wished port (0: any) or a refusal; without a wish the usual one, or any that is free."""
+    if wished:
         if not _is_free(wished):
             raise Refused(f"port {wished} is taken", hint="choose another with --port, or leave it out")
         return wished
-    return PREFERRED_PORT if _is_free(PREFERRED_PORT) else _any_free()
+    return PREFERRED_PORT if wished is None and _is_free(PREFERRED_PORT) else _any_free()
 
 
 def _is_free(port: int) -> bool:

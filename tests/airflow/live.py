@@ -1,0 +1,187 @@
+"""A real Airflow for the tests, and what they ask of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil  # type: ignore[import-untyped]
+
+from cdr_airflow.embedded.home import USER, Home, keep_password
+from cdr_airflow.embedded.rest import DAG, Client
+from cdr_airflow.shipped import shipped
+from cdr_core.metadata import Repository
+from tests.conftest import link_spark_archive
+from tests.support.output import rows
+
+PAUSABLE = ("read", "filter", "drain")
+IDLE_SECONDS = 15
+"""After which a Spark server without work ends: longer than the gap between two tasks, short enough to wait for."""
+
+PATIENCE = 400.0
+"""Seconds until a test gives up waiting; other work may share the machine."""
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.2) -> Any:
+    """The first true value of the condition."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
+        time.sleep(every)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An embedded Airflow in a home of its own, whose units can be made to wait."""
+
+    home: Home
+    pauses: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Live:
+        live = cls(Home(folder / "home"), folder / "pauses")
+        live.pauses.mkdir()
+        link_spark_archive(live.home.root)
+        return live
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the instance and so of every driver and Spark worker it starts."""
+        faults = ",".join(f"{phase}.unit=pause:{self.pauses / phase}" for phase in PAUSABLE)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CDR_"))}
+        return kept | {
+            "CDR_HOME": str(self.home.root),
+            "CDR_SPARK_IDLE": f"{IDLE_SECONDS}s",
+            "CDR_FAULTS": faults,
+            "CDR_FAULTS_LOG": str(self.pauses / "log"),
+        }
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the embedded commands to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "cdr_airflow.embedded", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * PATIENCE,
+        )
+
+    def phase(self, name: str, recovery: str, epoch: int) -> subprocess.CompletedProcess[str]:
+        """A driver started by hand under a given epoch."""
+        command = [sys.executable, "-m", "cdr_core.phases", name, "--recovery", recovery, "--epoch", str(epoch)]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+
+    @property
+    def client(self) -> Client:
+        url = json.loads((self.home.run / "address.json").read_text())["url"]
+        return Client.login(url, USER, keep_password(self.home)[0])
+
+    def pause(self, phase: str) -> None:
+        (self.pauses / phase).touch()
+
+    def resume(self, phase: str) -> None:
+        (self.pauses / phase).unlink(missing_ok=True)
+
+    def reached(self, phase: str) -> int:
+        """How many units of the phase have come to the place where they can be paused."""
+        log = self.pauses / "log"
+        return log.read_text().count(f"{phase}.unit ") if log.is_file() else 0
+
+    def repository(self) -> Repository:
+        return Repository.open(f"sqlite:///{self.home.root}/cdr.db")
+
+    def processes_of(self, recovery: str) -> list[psutil.Process]:
+        """Every living process whose command line names the recovery: its drivers and its Spark server."""
+        return [process for process in psutil.process_iter() if recovery in _command(process)]
+
+    def drivers_of(self, recovery: str) -> list[psutil.Process]:
+        return [process for process in self.processes_of(recovery) if "cdr_core.phases" in _command(process)]
+
+    def leftovers(self) -> list[str]:
+        """Command lines of processes that belong to this home, whoever started them."""
+        mark = f"CDR_HOME={self.home.root}"
+        return [_command(process)[:200] for process in psutil.process_iter() if mark in _environment(process)]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the DAG on the shipped checkpoint."""
+
+    live: Live
+    id: str
+    output: Path
+
+    @classmethod
+    def trigger(cls, live: Live, output: str) -> Run:
+        demo = shipped(live.home.root)
+        folder = live.home.root / "out" / output
+        conf = {"checkpoint": str(demo.checkpoint), "spec": demo.spec.read_text(), "parallelism": 2}
+        return cls(live, live.client.trigger(conf | {"to": f"parquet:{folder}"}), folder)
+
+    @property
+    def recovery(self) -> str:
+        return str(self.live.client.xcom(self.id, "read", "recovery"))
+
+    def task(self, name: str) -> dict[str, Any]:
+        return self.live.client.tasks(self.id)[name]
+
+    def wait_for_task(self, name: str, *states: str) -> dict[str, Any]:
+        """The task's row once it is in one of the states."""
+
+        def row() -> dict[str, Any] | None:
+            found = self.task(name)
+            return found if found["state"] in states else None
+
+        return dict(wait_for(f"{name} to be {' or '.join(states)}", row))
+
+    def wait_until_over(self) -> str:
+        return str(wait_for("the run's end", lambda: _final(self.live.client.run_state(self.id))))
+
+    def mark(self, task: str, state: str) -> None:
+        """As a person does in the UI."""
+        path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/{task}"
+        self.live.client.call("PATCH", path, {"new_state": state})
+
+    def clear(self, *tasks: str) -> None:
+        body = {"dry_run": False, "dag_run_id": self.id, "task_ids": list(tasks), "only_failed": False}
+        self.live.client.call("POST", f"dags/{DAG}/clearTaskInstances", body)
+
+    def log(self, task: str, attempt: int = 1) -> str:
+        path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/{task}/logs/{attempt}"
+        return json.dumps(self.live.client.call("GET", path), ensure_ascii=False)
+
+    def published(self) -> Counter[tuple[int, int, int, int]]:
+        """What a reader of the highest manifest sees, as (up, down, pos, new subtask); one manifest is all there is."""
+        assert [path.name for path in (self.output / "_cdr").glob("manifest-*")] == ["manifest-1.json"]
+        return Counter((row["up"], row["down"], row["pos"], row["new_down"]) for row in rows(self.output))
+
+
+def _final(state: str) -> str | None:
+    return state if state in {"success", "failed"} else None
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return "" if process.status() == psutil.STATUS_ZOMBIE else " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _environment(process: psutil.Process) -> str:
+    try:
+        return "\n".join(f"{name}={value}" for name, value in process.environ().items())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,197 @@
+"""Real runs of ``cdr_recover`` in a real Airflow: killed, marked, cleared, and right in the end.
+
+One instance for all of them. A phase is caught in the middle by a file that its units wait for, never by luck.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from cdr_airflow.embedded.rest import Client
+from cdr_core.errors import Refused
+from cdr_core.metadata import AttemptState, Phase
+from cdr_core.spark.server import ServerHandle, find_server
+from tests.airflow.live import IDLE_SECONDS, Live, Run, wait_for
+from tests.support.checkpoints import FixtureCheckpoints
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    instance = Live.make(tmp_path_factory.mktemp("live"))
+    up = instance.command("up", "--port", "0")
+    try:
+        assert up.returncode == 0, up.stderr
+        assert "Login    admin / " in up.stdout
+        yield instance
+    finally:
+        down = instance.command("down")
+    assert down.returncode == 0, down.stderr
+    assert instance.leftovers() == []
+
+
+@pytest.fixture(scope="module")
+def expected(fixture_checkpoint: FixtureCheckpoints) -> Counter[tuple[int, int, int, int]]:
+    """Every record of the shipped checkpoint, on the subtask that Flink would give it at parallelism 2."""
+    records = fixture_checkpoint("a_p3_thr0", 2).oracle.records
+    return Counter((r.channel.up, r.channel.down, r.pos, r.owner(2)) for r in records)
+
+
+@pytest.fixture(scope="module")
+def killed(live: Live) -> Run:
+    """A run whose ``filter`` task was killed with SIGKILL while a unit of it was at work; it is over."""
+    live.pause("filter")
+    run = Run.trigger(live, "killed")
+    row = run.wait_for_task("filter", "running")
+    wait_for("a unit of filter", lambda: live.reached("filter"))
+    recovery = run.recovery
+    assert len(live.drivers_of(recovery)) == 1
+    os.kill(row["pid"], signal.SIGKILL)
+    wait_for("the driver's end", lambda: not live.drivers_of(recovery), 3)
+    live.resume("filter")
+    assert run.wait_until_over() == "success"
+    return run
+
+
+def test_a_killed_task_is_retried_and_nothing_is_doubled_or_lost(
+    killed: Run, expected: Counter[tuple[int, int, int, int]]
+) -> None:
+    assert killed.task("filter")["try_number"] == 2
+    assert killed.published() == expected
+    assert expected.total() == 1878
+
+
+def test_the_killed_try_is_fenced(live: Live, killed: Run) -> None:
+    with live.repository() as repository:
+        filtering = [attempt for attempt in repository.attempts(killed.recovery) if attempt.phase is Phase.FILTER]
+    assert [attempt.runner.try_number for attempt in filtering] == [1, 2]
+    assert [attempt.state for attempt in filtering] == [AttemptState.FENCED, AttemptState.DONE]
+    zombie = live.phase("filter", killed.recovery, filtering[0].epoch)
+    assert zombie.returncode == 4, zombie.stderr
+
+
+def test_clearing_finished_tasks_does_nothing_twice(
+    live: Live, killed: Run, expected: Counter[tuple[int, int, int, int]]
+) -> None:
+    with live.repository() as repository:
+        before = repository.recovery(killed.recovery).epoch
+    killed.clear("drain", "commit")
+    wait_for("drain to run again", lambda: killed.task("drain")["try_number"] == 2)
+    assert killed.wait_until_over() == "success"
+    with live.repository() as repository:
+        assert repository.recovery(killed.recovery).epoch == before
+    assert killed.published() == expected
+    assert "is done already" in killed.log("commit", 2)
+
+
+def test_a_second_run_of_the_same_recovery_attaches_to_it(live: Live, killed: Run) -> None:
+    again = Run.trigger(live, "killed")
+    assert again.wait_until_over() == "success"
+    assert again.recovery == killed.recovery
+    assert again.published() == killed.published()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A run whose ``drain`` was marked failed in the middle, and the seconds from there until it was true that …"""
+
+    run: Run
+    no_driver: float
+    no_spark_task: float
+    no_process: float
+
+
+@pytest.fixture(scope="module")
+def stopped(live: Live) -> Stopped:
+    live.pause("drain")
+    reached = live.reached("drain")
+    run = Run.trigger(live, "stopped")
+    run.wait_for_task("drain", "running")
+    wait_for("a unit of drain", lambda: live.reached("drain") > reached)
+    recovery = run.recovery
+    server = find_server(live.home.root / "spark" / recovery)
+    assert server is not None
+    assert active_tasks(server) > 0
+    run.mark("drain", "failed")
+    marked = time.monotonic()
+    seconds = []
+    for what, condition in (
+        ("the driver's end", lambda: not live.drivers_of(recovery)),
+        ("the end of its Spark tasks", lambda: active_tasks(server) == 0),
+        ("the end of every process", lambda: not live.processes_of(recovery)),
+    ):
+        wait_for(what, condition, 60)
+        seconds.append(time.monotonic() - marked)
+    live.resume("drain")
+    return Stopped(run, *seconds)
+
+
+def test_ten_seconds_after_a_task_is_marked_failed_nothing_of_it_works(stopped: Stopped) -> None:
+    assert stopped.no_driver < 10
+    assert stopped.no_spark_task < 10
+    assert stopped.run.wait_until_over() == "failed"
+    assert not (stopped.run.output / "_cdr").exists()
+
+
+def test_after_the_idle_time_no_process_is_left(stopped: Stopped) -> None:
+    assert stopped.no_process < stopped.no_spark_task + IDLE_SECONDS + 5
+
+
+def test_clearing_the_stopped_task_resumes_the_recovery(
+    live: Live, stopped: Stopped, expected: Counter[tuple[int, int, int, int]]
+) -> None:
+    run = stopped.run
+    run.clear("drain", "commit")
+    wait_for("the run to go on", lambda: live.client.run_state(run.id) != "failed")
+    assert run.wait_until_over() == "success"
+    assert run.published() == expected
+    with live.repository() as repository:
+        phases = [attempt.phase for attempt in repository.attempts(run.recovery)]
+    assert Counter(phases) == {Phase.READ: 1, Phase.FILTER: 1, Phase.SPILL: 1, Phase.DRAIN: 2, Phase.COMMIT: 1}
+
+
+def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:
+    live.pause("read")
+    reached = live.reached("read")
+    run = Run.trigger(live, "marked")
+    wait_for("a unit of read", lambda: live.reached("read") > reached)
+    run.mark("filter", "success")
+    live.resume("read")
+    assert run.wait_until_over() == "failed"
+    assert run.task("filter")["state"] == "success"
+    assert run.task("spill")["try_number"] == 1, "a retry could not help"
+    assert "phase spill cannot start: filter is not done" in run.log("spill")
+
+
+def test_what_the_form_refuses_the_api_refuses_too(live: Live) -> None:
+    with pytest.raises(Refused, match=r"400.*parallelism"):
+        live.client.trigger({"checkpoint": "/c", "spec": "s", "parallelism": "two", "to": "none:"})
+
+
+def test_nobody_gets_in_without_the_password(live: Live) -> None:
+    with pytest.raises(Refused, match="401"):
+        Client(live.client.url, "").call("GET", "dags")
+    with pytest.raises(Refused, match="401"):
+        Client.login(live.client.url, "admin", "admin")
+
+
+def active_tasks(server: ServerHandle) -> int:
+    """Tasks that Spark itself says are running; a server that is gone runs none."""
+    try:
+        with urllib.request.urlopen(f"{server.ui}/api/v1/applications", timeout=5) as answer:
+            application = json.load(answer)[0]["id"]
+        with urllib.request.urlopen(f"{server.ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
+            return sum(int(executor["activeTasks"]) for executor in json.load(answer))
+    except urllib.error.URLError:
+        return 0
