@@ -8,11 +8,12 @@ Workers get their modules for nothing: 0.1 s to the first row instead of 1 to 2.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import sys
 from pathlib import Path
+
+from cdr_core.spark.worker import PRELOAD_VARIABLE
 
 _NO_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -32,15 +33,18 @@ _PRELOADED = (
 
 
 def preload() -> list[str]:
-    """Import what every task needs; returns the names. A module that is missing is left to whoever needs it."""
+    """Import what every task needs; returns the names. One that fails will fail where it is needed, too."""
     loaded: list[str] = []
-    for name in _PRELOADED:
+    wanted = [name for name in os.environ.get(PRELOAD_VARIABLE, "").split(",") if name]
+    for name in (*_PRELOADED, *wanted):
         if _threads() > 1:
             print(f"cdr worker daemon: a thread started while importing {loaded[-1]}", file=sys.stderr)
             break
-        with contextlib.suppress(ImportError):
+        try:
             importlib.import_module(name)
-            loaded.append(name)
+        except Exception as error:
+            print(f"cdr worker daemon: {name} was not preloaded: {error!r}", file=sys.stderr)
+        loaded.append(name)
     return loaded
 
 

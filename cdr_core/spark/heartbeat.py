@@ -33,8 +33,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="cdr-spark-heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:
-        with contextlib.suppress(OSError):
-            self._file.write_text(json.dumps({"pid": os.getpid(), "start_time": start_time(os.getpid())}))
+        self._sign()
         self._thread.start()
         return self
 
@@ -48,8 +47,12 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while not self._done.wait(BEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                os.utime(self._file)
+            self._sign()
+
+    def _sign(self) -> None:
+        """Written anew each time: a server that starts in this directory sweeps away what it finds."""
+        with contextlib.suppress(OSError):
+            self._file.write_text(json.dumps({"pid": os.getpid(), "start_time": start_time(os.getpid())}))
 
 
 class Listener:

@@ -72,8 +72,10 @@ SERVER_CONF: Mapping[str, str] = {
     "spark.app.name": "cdr",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
-    # A client that died without a goodbye: its job is given up by the server itself after this, if nobody interrupts it
-    # before. A living client is detached only for the moment in which it renews its stream.
+    # A client that died without a goodbye: its job is given up by the server itself after both of these, if nobody
+    # interrupts it before. A dead client is noticed only where its stream would have to be renewed; a living one is
+    # detached only for the moment in which it does so.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
     # The session lives as long as the server: clients of later phases attach to it by its id.

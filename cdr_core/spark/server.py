@@ -25,6 +25,7 @@ from typing import Any
 import cdr_core
 from cdr_core.errors import JobFailed
 from cdr_core.spark import processes
+from cdr_core.spark.worker import PRELOAD_VARIABLE
 
 HANDLE_FILE = "server.json"
 FAILURE_FILE = "failed.json"
@@ -46,8 +47,9 @@ class ServerSpec:
 
     ``directory`` is the server's own (on this host, not shared), ``home`` is CDR_HOME. ``cores`` 0 means all of the
     host. ``environment`` is added to the server's and so to the Python workers' (credentials may travel here: it is
-    never written down). ``conf`` adds Spark settings, which are written down: no secrets. ``record`` is for set-up: the
-    server runs without an archive and writes one there when it is stopped.
+    never written down). ``preload`` names modules that the workers' daemon imports once for all of them. ``conf`` adds
+    Spark settings, which are written down: no secrets. ``record`` is for set-up: the server runs without an archive and
+    writes one there when it is stopped.
     """
 
     directory: Path
@@ -57,6 +59,7 @@ class ServerSpec:
     ui: bool = True
     heap: str = "1g"
     record: str | None = None
+    preload: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,6 +74,7 @@ class ServerSpec:
                 "ui": self.ui,
                 "heap": self.heap,
                 "record": self.record,
+                "preload": self.preload,
                 "conf": dict(self.conf),
             }
         )
@@ -78,7 +82,8 @@ class ServerSpec:
     @classmethod
     def from_json(cls, text: str) -> ServerSpec:
         values: dict[str, Any] = json.loads(text)
-        return cls(**{**values, "directory": Path(values["directory"]), "home": Path(values["home"])})
+        places = {name: Path(values[name]) for name in ("directory", "home")}
+        return cls(**{**values, **places, "preload": tuple(values["preload"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,13 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
     given = {**os.environ, **spec.environment}
     root = str(Path(cdr_core.__file__).parent.parent)
     inherited = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
-    return {**given, "PYTHONPATH": os.pathsep.join([root, *inherited]), "CDR_HOME": str(spec.home)}
+    fixed = {
+        "PYTHONPATH": os.pathsep.join([root, *inherited]),
+        "CDR_HOME": str(spec.home),
+        "NUMBA_CACHE_DIR": given.get("NUMBA_CACHE_DIR") or str(spec.home / "numba"),
+        PRELOAD_VARIABLE: ",".join(spec.preload),
+    }
+    return {**given, **fixed}
 
 
 def wait_ready(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:

@@ -63,9 +63,10 @@ def preload() -> threading.Thread:
 
 
 def _import_client() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that pandas 3 is new to it is not news to our users
-        import pyspark.sql.connect.session as client
+    # Not in a block that restores the filters: those are the process's, and this may run beside the driver.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # not news to our users
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # it is raised as well
+    import pyspark.sql.connect.session as client
 
     return client
 
@@ -104,9 +105,7 @@ def _connect(handle: ServerHandle) -> Any:
     session.release_session_on_close = False  # later phases attach to the same session
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "retries exceeded": it is raised as well
-            session.version  # noqa: B018  the first call that reaches the server
+        session.version  # noqa: B018  the first call that reaches the server
     except Exception as error:
         with contextlib.suppress(Exception):
             session.client.close()

@@ -77,7 +77,7 @@ class Supervisor:
         except _Ended as end:
             self._say(str(end))
             self._finish_recording()
-        except (CdrError, OSError) as error:
+        except Exception as error:  # whatever it was, those who wait for the server must hear of it
             self._fail(str(error))
         finally:
             self._clean()
@@ -111,17 +111,19 @@ class Supervisor:
             java = embedded_java(prefer_installed=True)
             return self._start_once(str(java.executable), (f"-XX:AOTCacheOutput={self.spec.record}",))
         usable = archive.usable_archive(self.spec.home)
-        if usable is not None:
-            java, path = usable
-            try:
-                return self._start_once(str(java.executable), (f"-XX:AOTCache={path}",))
-            except CdrError as error:
-                self._say(f"the start-up archive did not work and is set aside ({error})")
-                archive.set_aside(path)
-        return self._start_once(str(embedded_java(prefer_installed=False).executable), ())
+        if usable is None:
+            return self._start_once(str(embedded_java(prefer_installed=False).executable), ())
+        java, path = usable
+        try:
+            return self._start_once(str(java.executable), (f"-XX:AOTCache={path}",))
+        except CdrError as error:
+            self._say(f"it did not start with its archive, trying without: {error}")
+            jvm = self._start_once(str(java.executable), ())
+            archive.set_aside(path)  # only now is it known that the archive was to blame
+            return jvm
 
     def _start_once(self, java: str, flags: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        cores = self.spec.cores or len(os.sched_getaffinity(0))
+        cores = self.spec.cores or _host_cores()
         conf = {
             "spark.master": f"local[{cores},4]",
             "spark.ui.enabled": str(self.spec.ui).lower(),
@@ -225,6 +227,11 @@ class Supervisor:
         processes.kill_session(os.getpid(), started)
         shutil.rmtree(self.scratch, ignore_errors=True)
         shutil.rmtree(self.directory / CLIENTS, ignore_errors=True)
+
+
+def _host_cores() -> int:
+    """Those this process may use, where the system can tell."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _first_useful(text: str) -> str:

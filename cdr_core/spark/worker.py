@@ -29,6 +29,9 @@ UnitFunction = Callable[[str, str, int], None]
 NOTES_VARIABLE = "CDR_SPARK_NOTES"
 """Environment of the executors: a directory of this host for notes about runs that are lost; unset = no notes."""
 
+PRELOAD_VARIABLE = "CDR_SPARK_PRELOAD"
+"""Environment of the workers' daemon: modules to import before it forks, separated by commas."""
+
 _MARK = re.compile(r"cdr-error:([A-Za-z0-9_=-]+):end")
 
 

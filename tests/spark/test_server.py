@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from cdr_core.errors import JobFailed
-from cdr_core.spark import processes
+from cdr_core.spark import archive, processes
+from cdr_core.spark.heartbeat import Heartbeat
+from cdr_core.spark.java import installed_java
 from cdr_core.spark.server import ServerHandle, ServerSpec, ensure_server, find_server, stop_server
 from cdr_core.spark.session import open_session
 from cdr_core.spark.units import run_units
@@ -88,8 +91,6 @@ def test_idle_server_ends_and_leaves_no_process(own_server: Callable[..., Server
     )
     out = tmp_path / "out"
     out.mkdir()
-    from cdr_core.spark.heartbeat import Heartbeat
-
     with Heartbeat(Path(handle.directory)):  # importing the client may take longer than the idle time
         client = start_python(script, handle.directory, str(HOME), str(out))
         await_files(out, 2)
@@ -112,3 +113,26 @@ def test_server_that_cannot_start_says_why_in_one_sentence(own_server: Callable[
         ensure_server(own_server(heap="1k"))
     assert "\n" not in str(caught.value)
     assert "server.log" in str(caught.value)
+
+
+def test_broken_archive_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    java = installed_java()
+    assert java is not None
+    path = archive.archive_path(tmp_path, java)
+    path.parent.mkdir()
+    path.write_bytes(b"\xca\xfe" * 100_000)
+    handle = ensure_server(ServerSpec(directory=tmp_path / "server", home=tmp_path, cores=1, ui=False))
+    try:
+        assert str(path) in handle.log_file.read_text(), "the archive was tried"
+        assert handle.ui is None
+    finally:
+        stop_server(handle)
+
+
+def test_archive_of_another_java_or_other_flags_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = installed_java()
+    assert java is not None
+    path = archive.archive_path(tmp_path, java)
+    assert archive.archive_path(tmp_path, dataclasses.replace(java, home=tmp_path)) != path
+    monkeypatch.setattr(archive, "JVM_FLAGS", ("-XX:+UseG1GC",))
+    assert archive.archive_path(tmp_path, java) != path
