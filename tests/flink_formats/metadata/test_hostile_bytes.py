@@ -182,37 +182,49 @@ def test_a_count_is_not_believed_before_its_bytes_are_known_to_be_there(data: by
 @pytest.mark.parametrize(
     ("what", "data"),
     [
-        ("an operator state announced twice", one_subtask(_pack(">iiibb", 2, 0, 0, 0, 0) + bytes(8))),
-        ("a distribution mode of 3", one_subtask(_pack(">ibihbi", 1, 4, 1, 0, 3, 0) + bytes(15))),
-        ("a boolean of 2", one_subtask(_pack(">ibihhbb", 1, 17, 0, 0, 0, 2, 16) + bytes(14))),
-        ("a merged operator state in no segment", one_subtask(_pack(">ibihhbb", 1, 17, 0, 0, 0, 0, 0) + bytes(14))),
-        ("a negative key group", one_subtask(_pack(">iibii", 0, 0, 3, -1, 0) + bytes(10))),
-        ("an output tag on the input side", one_subtask(_BODY + _pack(">ibiiiiqb", 1, 2, 0, 0, 0, 0, 0, 0) + bytes(4))),
-        ("left-over merged bytes", one_subtask(_BODY + _pack(">ibiqbiib", 1, 3, 0, 0, 0, 5, 0, 0) + bytes(4))),
-        ("a negative checkpoint id", header(3, -1) + bytes(8)),
-        ("a negative number of operators", header(3) + _pack(">ii", 0, -1)),
-        ("a master state without its magic", header(3) + _pack(">iii", 1, 0, 10) + bytes(14)),
-        ("a master state with left-over bytes", header(3) + _pack(">iIi", 1, 0xC96B1696, 11) + bytes(15)),
-        ("parallelism beyond its maximum", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibi", 2, 1, 0, 0)),
+        ("2 operator-state handles", one_subtask(_pack(">iiibb", 2, 0, 0, 0, 0) + bytes(8))),
+        ("3 is not a way to distribute", one_subtask(_pack(">ibihbi", 1, 4, 1, 0, 3, 0) + bytes(15))),
+        ("a boolean is 2", one_subtask(_pack(">ibihhbb", 1, 17, 0, 0, 0, 2, 16) + bytes(14))),
+        ("in no segment", one_subtask(_pack(">ibihhbb", 1, 17, 0, 0, 0, 0, 0) + bytes(14))),
+        ("the first key group is -1", one_subtask(_pack(">iibii", 0, 0, 3, -1, 0) + bytes(10))),
         (
-            "more subtasks than parallelism",
+            "2 is not the tag of an input channel handle",
+            one_subtask(_BODY + _pack(">ibiiiiqb", 1, 2, 0, 0, 0, 0, 0, 0) + bytes(4)),
+        ),
+        (
+            "merged channels take 4 bytes, announced are 5",
+            one_subtask(_BODY + _pack(">ibiqbiib", 1, 3, 0, 0, 0, 5, 0, 0) + bytes(4)),
+        ),
+        ("the checkpoint id is -1", header(3, -1) + bytes(8)),
+        ("the number of operators is -1", header(3) + _pack(">ii", 0, -1)),
+        ("a master state starts with 00000000", header(3) + _pack(">iii", 1, 0, 10) + bytes(14)),
+        ("a master state takes 10 bytes, announced are 11", header(3) + _pack(">iIi", 1, 0xC96B1696, 11) + bytes(15)),
+        (
+            "parallelism 2 is not within 0 and 1",
+            header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibi", 2, 1, 0, 0),
+        ),
+        (
+            "2 subtasks at parallelism 1",
             header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibiii", 1, 9, 0, 2, -1, -2),
         ),
-        ("a subtask twice", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibiii", 2, 9, 0, 2, -1, -1)),
-        ("a subtask beyond parallelism", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibii", 2, 9, 0, 1, -3)),
-        ("an operator twice", header(3) + _pack(">ii", 0, 2) + (bytes(16) + _pack(">iibi", 2, 9, 0, 0)) * 2),
-        ("a coordinator in a file", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibhqi", 2, 9, 6, 0, 0, 0)),
+        ("subtask indexes repeat", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibiii", 2, 9, 0, 2, -1, -1)),
+        ("beyond parallelism 2", header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibii", 2, 9, 0, 1, -3)),
+        ("appears twice", header(3) + _pack(">ii", 0, 2) + (bytes(16) + _pack(">iibi", 2, 9, 0, 0)) * 2),
         (
-            "finished with a coordinator",
+            "coordinator state is not inline",
+            header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibhqi", 2, 9, 6, 0, 0, 0),
+        ),
+        (
+            "a finished operator has coordinator state",
             header(3) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iibhii", 2, 9, 1, 0, 0, -1),
         ),
         (
-            "legacy states",
+            "1 states from before Flink 1.3",
             header(2) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iiiiiqi", 2, 9, 0, 1, 0, 0, 1) + bytes(10),
         ),
-        ("finished in version 2", header(2) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iiii", 2, 9, 0, -1)),
+        ("the number of subtasks is -1", header(2) + _pack(">ii", 0, 1) + bytes(16) + _pack(">iiii", 2, 9, 0, -1)),
     ],
 )
 def test_what_flink_could_not_read_or_we_could_not_write_back_is_refused(what: str, data: bytes) -> None:
-    with pytest.raises(CorruptMetadata):
+    with pytest.raises(CorruptMetadata, match=what):
         read_metadata(data)
