@@ -148,9 +148,10 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
-    # A process that was stopped in the middle of a transaction holds the recovery's row; the server must let go of it.
+    # A process that was stopped in the middle of a transaction holds the recovery's row. The server ends it before
+    # those who wait for the row give up.
     milliseconds = BUSY_TIMEOUT_SECONDS * 1000
     with connection.cursor() as cursor:
-        cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds // 2}")
         cursor.execute(f"SET lock_timeout = {milliseconds}")
     connection.commit()
