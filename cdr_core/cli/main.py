@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cdr_core import __version__
+from cdr_core.cli import elements as elements_command
 from cdr_core.cli import inspect as inspect_command
 from cdr_core.cli import recover, recoveries, upkeep
 from cdr_core.errors import USAGE_EXIT_CODE, CdrError
@@ -26,6 +27,7 @@ database = typer.Typer(help="The metadata database.", no_args_is_help=True)
 app.add_typer(database, name="db")
 
 app.command("inspect")(inspect_command.inspect)
+app.command("elements")(elements_command.elements)
 app.command("recover")(recover.recover)
 app.command("phase")(recover.phase)
 app.command("status")(recoveries.status)

@@ -8,6 +8,7 @@ so they stay behind and are counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_partition, total
 from cdr_core.errors import SpecRefused, Where
+from cdr_core.flink.decode import BadValue
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import Window, windows
@@ -147,9 +149,14 @@ def _lanes(
         return lanes
     times, values = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64)
     frames.element_times(window.data, window.starts, window.tags, times, values)
-    groups = key_groups(
-        description, exchange.key, window.data, values[records], window.ends[records], exchange.max_parallelism
-    )
+    try:
+        groups = key_groups(
+            description, exchange.key, window.data, values[records], window.ends[records], exchange.max_parallelism
+        )
+    except BadValue as error:
+        start = int(window.starts[records][error.record]) - frames.LENGTH_BYTES
+        where = Where(plan.checkpoint, exchange.name, None, planned.down, exchange.gate, planned.up)
+        raise error.at(replace(where, offset=window.base + start)) from None
     owners = groups.astype(np.int64) * exchange.new_down // exchange.max_parallelism
     lanes[records] = owners - plan.subtasks[planned.subtasks[0]].index
     _require_known_owner(lanes, planned)

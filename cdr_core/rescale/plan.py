@@ -11,11 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from cdr_core.errors import CorruptChannelState, PlanRefused, SpecRefused, Where
 from cdr_core.flink.checkpoint import Checkpoint
-from cdr_core.flink.keys import key_groups
+from cdr_core.flink.keys import check_key
 from cdr_core.flink.metadata import Side
 from cdr_core.rescale.mapping import UNMOVABLE, new_channel, new_owners
 from cdr_core.rescale.parallelism import Wish, new_parallelism
@@ -144,7 +142,7 @@ def _bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Any) -> Plann
     if exchange.partitioner is Partitioner.HASH and bound.old_down != bound.new_down:
         if not exchange.key:
             raise PlanRefused(f"exchange {exchange.name} is a hash exchange without a key", hint="add key: [FIELD]")
-        _refuse_key(exchange, bound.max_parallelism)
+        _refuse_key(exchange)
     if exchange.partitioner is Partitioner.CUSTOM and bound.old_down != bound.new_down:
         raise PlanRefused(
             f"exchange {exchange.name} has a custom partitioner, whose owner function cdr cannot call yet",
@@ -153,11 +151,9 @@ def _bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Any) -> Plann
     return bound
 
 
-def _refuse_key(exchange: Exchange, max_parallelism: int) -> None:
-    """Ask for the key groups of no records at all: a key that cannot be found or hashed is refused while planning."""
-    nothing = np.zeros(0, np.int64)
+def _refuse_key(exchange: Exchange) -> None:
     try:
-        key_groups(exchange.record, exchange.key, np.zeros(0, np.uint8), nothing, nothing, max_parallelism)
+        check_key(exchange.record, exchange.key)
     except SpecRefused as error:
         raise SpecRefused(f"exchange {exchange.name}: {error.what}", hint=error.hint) from None
 

@@ -1,0 +1,101 @@
+"""``cdr elements``: every in-flight element of a checkpoint, in channel order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cdr_core.cli.shared import JsonFlag, print_json
+from cdr_core.errors import Refused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cdr_core.rescale.plan import Plan
+
+SHOWN = ("pos", "from_state", "kind", "ts", "length", "row_kind")
+
+
+def elements(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")],
+    spec: Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")],
+    exchange: Annotated[str, typer.Option("--exchange", help="Only this exchange.")] = "",
+    parallelism: Annotated[str, typer.Option("--parallelism", help="Owners at 2, slow=2 or same.")] = "same",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="At most this many; 0 = all.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Every in-flight element in channel order."""
+    from cdr_core.rescale.elements import element_batches
+
+    plan = _plan(checkpoint, spec, parallelism)
+    names = [planned.name for planned in plan.exchanges]
+    if exchange and exchange not in names:
+        raise Refused(f"the spec has no exchange {exchange!r}", hint=f"it has {', '.join(names)}")
+    left = limit or None
+    for number, channel in enumerate(plan.channels):
+        if exchange and plan.exchanges[channel.exchange].name != exchange:
+            continue
+        for batch in element_batches(plan, number):
+            shown = batch if left is None else batch.slice(0, left)
+            for line in _lines(plan, number, shown):
+                print_json(line) if as_json else typer.echo(_as_text(line))
+            if left is not None:
+                left -= shown.num_rows
+                if left == 0:
+                    return
+
+
+def _plan(checkpoint: str, spec: str, parallelism: str) -> Plan:
+    from cdr_core.phases.request import read_spec
+    from cdr_core.rescale.parallelism import parse_parallelism
+    from cdr_core.rescale.plan import make_plan
+    from cdr_core.rescale.source import open_checkpoint
+    from cdr_core.rescale.spec import parse_spec
+
+    wish, parsed = parse_parallelism(parallelism), parse_spec(read_spec(spec))
+    return make_plan(open_checkpoint(checkpoint), parsed, wish, 1 << 62)
+
+
+def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    from cdr_core.flink.decode.render import json_fields
+
+    channel = plan.channels[number]
+    exchange = plan.exchanges[channel.exchange]
+    single = plan.subtasks[channel.subtasks[0]].index if len(channel.subtasks) == 1 else None
+    columns = {
+        name: batch.column(name).to_pylist() for name in ("pos", "from_state", "kind", "ts", "length", "row_kind")
+    }
+    groups = batch.column("key_group").to_pylist()
+    fields = json_fields(batch.column(exchange.name))
+    lines = []
+    for i in range(batch.num_rows):
+        is_record = columns["kind"][i] == "record"
+        owner = single
+        if single is None and is_record:
+            owner = groups[i] * exchange.new_down // exchange.max_parallelism
+        lines.append(
+            {
+                "exchange": exchange.name,
+                "gate": exchange.gate,
+                "up": channel.up,
+                "down": channel.down,
+                "pos": columns["pos"][i],
+                "from": columns["from_state"][i],
+                "kind": columns["kind"][i],
+                "ts": columns["ts"][i],
+                "key_group": groups[i],
+                "owner": owner if is_record else None,
+                "row_kind": columns["row_kind"][i],
+                **({"fields": fields[i]} if is_record else {}),
+                "length": columns["length"][i],
+            }
+        )
+    return lines
+
+
+def _as_text(line: dict[str, Any]) -> str:
+    place = f"{line['exchange']} {line['up']}→{line['down']} #{line['pos']}"
+    shown = ", ".join(f"{name}={str(value)[:40]}" for name, value in line.get("fields", {}).items())
+    owner = f" → {line['owner']}" if line["owner"] is not None else ""
+    return f"{place}{owner}  {line['kind']}  {'' if line['ts'] is None else line['ts']}  {shown}".rstrip()

@@ -1,0 +1,142 @@
+"""Elements of a virtual channel as Arrow columns: one way for committed tables, data sources and the shell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cdr_core.errors import Where
+from cdr_core.flink.decode import BadValue, decode_values
+from cdr_core.flink.elements import KINDS
+from cdr_core.flink.keys import key_groups
+from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.kernels import frames
+from cdr_core.rescale.plan import Plan, PlannedExchange
+from cdr_core.rescale.spec import Partitioner
+
+Longs = npt.NDArray[np.int64]
+
+PLACE = (
+    pa.field("exchange", pa.string(), nullable=False),
+    pa.field("gate", pa.int32(), nullable=False),
+    pa.field("up", pa.int32(), nullable=False),
+    pa.field("down", pa.int32(), nullable=False),
+    pa.field("pos", pa.int64(), nullable=False),
+)
+"""Where an element was: its virtual channel and its position in it."""
+
+CONTENT = (
+    pa.field("ts", pa.int64()),
+    pa.field("key_group", pa.int32()),
+    pa.field("row_kind", pa.string()),
+    pa.field("raw", pa.binary(), nullable=False),
+)
+"""What every exchange's elements have; a record's value is in the struct column named after its exchange."""
+
+
+def value_fields(plan: Plan) -> list[pa.Field]:
+    """One struct column per exchange, null in rows of others."""
+    return [pa.field(exchange.name, _type(exchange.record).arrow_type) for exchange in plan.exchanges]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elements:
+    """Whole elements in a buffer: element i is ``data[starts[i]:ends[i]]``, the tag first.
+
+    ``base`` is the offset of ``data[0]`` in its virtual channel, for errors; ``None`` where that is not known.
+    """
+
+    data: npt.NDArray[np.uint8]
+    starts: Longs
+    ends: Longs
+    tags: npt.NDArray[np.int8]
+    positions: Longs
+    base: int | None = None
+
+
+def element_columns(plan: Plan, number: int, elements: Elements) -> dict[str, pa.Array]:
+    """All columns of some elements of virtual channel ``number``; a record that does not decode is named exactly."""
+    channel = plan.channels[number]
+    exchange = plan.exchanges[channel.exchange]
+    where = Where(plan.checkpoint, exchange.name, None, channel.down, exchange.gate, channel.up)
+    count = len(elements.starts)
+    times, values = np.empty(count, np.int64), np.empty(count, np.int64)
+    frames.element_times(elements.data, elements.starts, elements.tags, times, values)
+    timed = np.isin(elements.tags, (frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK))
+    columns = {
+        "exchange": _repeated(pa.array([exchange.name]), count),
+        "gate": _constant(exchange.gate, count),
+        "up": _constant(channel.up, count),
+        "down": _constant(channel.down, count),
+        "pos": pa.array(elements.positions),
+        "ts": pa.array(times, mask=~timed),
+        "raw": _raw(elements),
+        "kind": _KIND_NAMES.take(pa.array(elements.tags)),
+        "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
+    }
+    try:
+        return columns | _record_columns(exchange, elements, values)
+    except BadValue as error:
+        raise error.at(_exact(where, elements, error.record)) from None
+
+
+def _record_columns(exchange: PlannedExchange, elements: Elements, values: Longs) -> dict[str, pa.Array]:
+    """Value, row kind and key group; null for elements that are not records."""
+    records = elements.tags <= frames.TAG_RECORD
+    description = _type(exchange.record)
+    starts, ends = values[records], elements.ends[records]
+    decoded = decode_values(description, elements.data, starts, ends)
+    columns = {exchange.name: decoded.values, "row_kind": decoded.row_kind}
+    if exchange.partitioner == Partitioner.HASH and exchange.key:
+        groups = key_groups(description, exchange.key, elements.data, starts, ends, exchange.max_parallelism)
+        columns["key_group"] = pa.array(groups.astype(np.int32, copy=False))
+    if records.all():
+        return columns
+    places = pa.array(np.cumsum(records) - 1, mask=~records)
+    return {name: column.take(places) for name, column in columns.items()}
+
+
+def _exact(where: Where, elements: Elements, record: int) -> Where:
+    """The place of the record-th record, its length field included."""
+    if elements.base is None:
+        return where
+    index = int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
+    return replace(where, offset=elements.base + int(elements.starts[index]) - frames.LENGTH_BYTES)
+
+
+@lru_cache(maxsize=256)
+def _type(text: str) -> TypeDescription:
+    return parse_type(text)
+
+
+_KIND_NAMES = pa.array([KINDS[tag] for tag in range(frames.TAGS)])
+
+
+def _repeated(value: pa.Array, count: int) -> pa.Array:
+    return value.take(pa.array(np.zeros(count, np.int32)))
+
+
+def _constant(value: int, count: int) -> pa.Array:
+    return pa.array(np.full(count, value, np.int32))
+
+
+def _raw(elements: Elements) -> pa.Array:
+    """The elements without their length fields, as one binary column."""
+    offsets = np.concatenate(([0], np.cumsum(elements.ends - elements.starts))).astype(np.int32)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    frames.gather_runs(elements.data, 0, elements.starts, elements.ends, data)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(elements.starts), buffers)
+
+
+def to_batch(schema: pa.Schema, columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    """The columns in the schema's order; those that are missing are null."""
+    arrays = [columns.get(field.name) for field in schema]
+    filled = [
+        pa.nulls(count, field.type) if array is None else array for field, array in zip(schema, arrays, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(filled, schema=schema)
