@@ -1,4 +1,4 @@
-"""The whole thread on a real checkpoint: every record once, on its right new subtask, in order, as Flink itself read it."""
+"""The whole thread on a real checkpoint: every record once, where it belongs, in order, as Flink itself read it."""
 
 from __future__ import annotations
 

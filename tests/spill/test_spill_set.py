@@ -1,8 +1,9 @@
-"""Spill sets: what goes in comes out in order, whatever the sizes; what is damaged is noticed; what fails leaves nothing."""
+"""Spill sets: what goes in comes out in order; what is damaged is noticed; what fails leaves nothing."""
 
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_records_come_back_in_order_with_their_positions(
     assert b"".join(body for _, body, _ in got) == b"".join(frames(values) for _, values in batches)
     assert [p for _, _, positions in got for p in positions] == list(range(sum(len(v) for _, v in batches)))
     changes = [batches[0][0]] if batches else []
-    changes += [b for (a, _), (b, _) in zip(batches, batches[1:], strict=False) if a != b]
+    changes += [b for (a, _), (b, _) in pairwise(batches) if a != b]
     assert [c for i, (c, _, _) in enumerate(got) if i == 0 or got[i - 1][0] != c] == changes
 
 
@@ -96,10 +97,14 @@ def test_a_damaged_file_is_an_error_and_never_fewer_records(tmp_path: Path, dama
 
 
 def test_a_failed_writer_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), SpillWriter(tmp_path / "s", 0, 8, 16) as writer:
-        body = np.frombuffer(frames([b"abcdefgh"] * 5), np.uint8)
-        writer.append(0, 0, 0, body, 0, np.array([0]), np.array([len(body)]), np.arange(5))
-        raise RuntimeError
+    def fail() -> None:
+        with SpillWriter(tmp_path / "s", 0, 8, 16) as writer:
+            body = np.frombuffer(frames([b"abcdefgh"] * 5), np.uint8)
+            writer.append(0, 0, 0, body, 0, np.array([0]), np.array([len(body)]), np.arange(5))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

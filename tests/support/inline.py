@@ -73,9 +73,7 @@ def main(arguments: list[str]) -> int:
     with Repository.open(settings.database_url) as repository:
         try:
             if epoch:
-                run_phase(
-                    repository, recovery, Phase(phase), int(epoch[0]), settings, InlineWorkers(), lambda _: None
-                )
+                run_phase(repository, recovery, Phase(phase), int(epoch[0]), settings, InlineWorkers(), lambda _: None)
             else:
                 run(repository, recovery, Phase(phase), settings)
         except CdrError as error:
