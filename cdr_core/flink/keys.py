@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import SpecRefused
-from cdr_core.flink.decode.batch import mask_kinds, walk
+from cdr_core.flink.decode.batch import as_input, mask_kinds, walk
 from cdr_core.flink.decode.columns import LAYOUTS, Bytes, Positions
 from cdr_core.flink.decode.failure import bad_value
 from cdr_core.flink.decode.program import Part, Program, compile_program
@@ -69,6 +69,7 @@ def key_groups(
     looked at. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
     """
     plan = _plan(description, tuple(key))
+    data, starts, ends = as_input(data, starts, ends)
     walked = walk(plan.program, data, starts, ends)
     if walked.failure is not None:
         raise walked.failure

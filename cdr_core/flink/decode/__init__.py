@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.flink.decode.batch import Assembly, Walked, mask_kinds, walk
+from cdr_core.flink.decode.batch import Assembly, Walked, as_input, mask_kinds, walk
 from cdr_core.flink.decode.columns import Bytes, Positions
 from cdr_core.flink.decode.failure import BadValue
 from cdr_core.flink.decode.program import Part, Program, compile_program
@@ -49,6 +49,7 @@ def decode_values(
     bytes of a SQL string that are no text) is such a fault too, unless it is to be replaced by U+FFFD and counted.
     """
     program = compile_program(description)
+    data, starts, ends = as_input(data, starts, ends)
     failure: BadValue | None = None
     while True:
         outcome = _decode(program, description, data, starts, ends, replace_invalid_text)

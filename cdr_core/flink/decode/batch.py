@@ -26,6 +26,17 @@ class Walked:
     failure: BadValue | None
 
 
+def as_input(data: Bytes, starts: Positions, ends: Positions) -> tuple[Bytes, Positions, Positions]:
+    """The same arrays, contiguous and read-only, because numba compiles a kernel anew for each kind of array."""
+    data, starts, ends = (
+        np.ascontiguousarray(data, np.uint8)[:],
+        np.ascontiguousarray(starts, np.int64)[:],
+        np.ascontiguousarray(ends, np.int64)[:],
+    )
+    data.flags.writeable = starts.flags.writeable = ends.flags.writeable = False
+    return data, starts, ends
+
+
 def walk(program: Program, data: Bytes, starts: Positions, ends: Positions) -> Walked:
     """Run the program. With arrays a first run counts their elements, so that the second has exactly enough room."""
     count = len(program.slot_scopes)

@@ -128,7 +128,7 @@ def _timestamp(type_: SqlType, value: Any) -> tuple[int, int]:
 
 def _unscaled(type_: SqlType, value: Any) -> int:
     scaled = Decimal(value).scaleb(type_.scale, _WIDE)
-    if scaled != scaled.to_integral_value(context=_WIDE) or abs(scaled) >= 10**type_.precision:
+    if scaled != scaled.to_integral_value(context=_WIDE) or scaled.copy_abs() >= 10**type_.precision:
         refuse(value, type_.text, "it has more digits")
     return int(scaled)
 
