@@ -6,10 +6,9 @@ from typing import Any
 
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.phases.read import scan_channel
-from cdr_core.phases.request import read_spec
 from cdr_core.rescale.parallelism import SAME, parse_parallelism
 from cdr_core.rescale.plan import make_plan
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.rescale.spec import parse_spec, read_spec
 
 UNSPLIT = 1 << 62
 """Nothing is split here."""

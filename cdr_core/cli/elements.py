@@ -47,11 +47,10 @@ def elements(
 
 
 def _plan(checkpoint: str, spec: str, parallelism: str) -> Plan:
-    from cdr_core.phases.request import read_spec
     from cdr_core.rescale.parallelism import parse_parallelism
     from cdr_core.rescale.plan import make_plan
     from cdr_core.rescale.source import open_checkpoint
-    from cdr_core.rescale.spec import parse_spec
+    from cdr_core.rescale.spec import parse_spec, read_spec
 
     wish, parsed = parse_parallelism(parallelism), parse_spec(read_spec(spec))
     return make_plan(open_checkpoint(checkpoint), parsed, wish, 1 << 62)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdr_core.commit.sinks import sink_for
-from cdr_core.errors import Refused, SpecRefused
+from cdr_core.errors import Refused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import join
 
@@ -83,18 +83,6 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             host_id=host_id(),
         )
     )
-
-
-def read_spec(spec: str) -> str:
-    """The spec's text: given inline, or the content of the file it names."""
-    if "\n" in spec or "exchanges:" in spec:
-        return spec
-    path = Path(spec.removeprefix("file://")).expanduser()
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise SpecRefused(f"job spec {spec!r} cannot be read: {reason}", hint="give a YAML file or its text") from None
 
 
 def host_id() -> str:

@@ -58,8 +58,13 @@ class Elements:
     base: int | None = None
 
 
-def element_columns(plan: Plan, number: int, elements: Elements) -> dict[str, pa.Array]:
-    """All columns of some elements of virtual channel ``number``; a record that does not decode is named exactly."""
+def element_columns(
+    plan: Plan, number: int, elements: Elements, wanted: frozenset[str] | None = None
+) -> dict[str, pa.Array]:
+    """The columns of some elements of virtual channel ``number``; a record that does not decode is named exactly.
+
+    Values and keys are only looked at where one of their columns is wanted.
+    """
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     where = Where(plan.checkpoint, exchange.name, None, channel.down, exchange.gate, channel.up)
@@ -74,10 +79,12 @@ def element_columns(plan: Plan, number: int, elements: Elements) -> dict[str, pa
         "down": _constant(channel.down, count),
         "pos": pa.array(elements.positions),
         "ts": pa.array(times, mask=~timed),
-        "raw": _raw(elements),
+        **({"raw": _raw(elements)} if wanted is None or "raw" in wanted else {}),
         "kind": _KIND_NAMES.take(pa.array(elements.tags)),
         "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
     }
+    if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group"}):
+        return columns
     try:
         return columns | _record_columns(exchange, elements, values)
     except BadValue as error:

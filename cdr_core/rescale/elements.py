@@ -29,15 +29,17 @@ def element_schema(plan: Plan) -> pa.Schema:
     return pa.schema([*PLACE, *wire, *CONTENT, *value_fields(plan)])
 
 
-def element_batches(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
-    """The elements of virtual channel ``number``."""
+def element_batches(plan: Plan, number: int, wanted: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing."""
     schema = element_schema(plan)
+    if wanted is not None:
+        schema = pa.schema([field for field in schema if field.name in wanted])
     channel = open_channel(plan, number)
     for window in windows(channel, 0, channel.size, 0, WINDOW):
         count = len(window.starts)
         positions = np.arange(window.position, window.position + count, dtype=np.int64)
         elements = Elements(window.data, window.starts, window.ends, window.tags, positions, window.base)
-        columns = element_columns(plan, number, elements)
+        columns = element_columns(plan, number, elements, frozenset(schema.names))
         begins_inside = window.base + window.starts - 4 < channel.input_size
         ends_inside = window.base + window.ends <= channel.input_size
         state = np.where(ends_inside, 0, np.where(begins_inside, 2, 1)).astype(np.int8)

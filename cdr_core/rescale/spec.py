@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -67,6 +68,18 @@ def parse_spec(text: str) -> JobSpec:
     exchanges = tuple(_parse_exchange(entry, number) for number, entry in enumerate(entries))
     _refuse_repeats(exchanges)
     return JobSpec(str(document.get("job", "")), exchanges, hashlib.sha256(text.encode()).hexdigest())
+
+
+def read_spec(spec: str) -> str:
+    """The spec's text: given inline, or the content of the file it names."""
+    if "\n" in spec or "exchanges:" in spec:
+        return spec
+    path = Path(spec.removeprefix("file://")).expanduser()
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SpecRefused(f"job spec {spec!r} cannot be read: {reason}", hint="give a YAML file or its text") from None
 
 
 def _parse_exchange(entry: Any, number: int) -> Exchange:

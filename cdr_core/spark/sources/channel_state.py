@@ -1,0 +1,110 @@
+"""``spark.read.format("flink_channel_state").option("spec", S).load(CHECKPOINT)``: every in-flight element as a row.
+
+Partitions are batches of virtual channels. Filters on exchange, gate, up and down choose channels before a byte is
+read; one on kind drops elements before they reach Spark. A read schema (``.schema("exchange string, pos long")``)
+prunes columns: only those are handed over, and without a struct column nothing is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from cdr_core.spark.sources.options import Test, passes, required, split_filters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cdr_core.rescale.plan import Plan
+
+PUSHED = frozenset({"exchange", "gate", "up", "down", "kind"})
+PARTITION_BYTES = 16 * 1024 * 1024
+
+
+class ChannelStateSource(DataSource):
+    """Options: ``path`` (or ``load(path)``), ``spec`` (a YAML file or its text)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flink_channel_state"
+
+    def schema(self) -> StructType:
+        from cdr_core.rescale.elements import element_schema
+
+        return from_arrow_schema(element_schema(_plan(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ChannelStateReader(dict(self.options), to_arrow_schema(schema))
+
+
+class Channels(InputPartition):
+    """Numbers of virtual channels in the plan."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        super().__init__(numbers)
+        self.numbers = numbers
+
+
+class ChannelStateReader(DataSourceReader):
+    """Plans on the driver, decodes on executors; the plan is made again there from the same `_metadata`."""
+
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._tests: dict[str, list[Test]] = {}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # Spark's name
+        self._tests, left = split_filters(filters, PUSHED)
+        return iter(left)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        plan = _plan(self._options)
+        batches: list[list[int]] = []
+        room = 0
+        for number, channel in enumerate(plan.channels):
+            exchange = plan.exchanges[channel.exchange]
+            place = {"exchange": exchange.name, "gate": exchange.gate, "up": channel.up, "down": channel.down}
+            if not passes(self._tests, place):
+                continue
+            if not batches or room < channel.bytes:
+                batches.append([])
+                room = PARTITION_BYTES
+            batches[-1].append(number)
+            room -= channel.bytes
+        return [Channels(tuple(batch)) for batch in batches] or [Channels(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from cdr_core.rescale.elements import element_batches
+
+        assert isinstance(partition, Channels)
+        if not partition.numbers:
+            return
+        plan = _plan(self._options)
+        for number in partition.numbers:
+            for batch in element_batches(plan, number, frozenset(self._schema.names) | {"kind"}):
+                kept = self._kept(batch)
+                # The wished schema may say "nullable" where ours does not, and Spark compares to the letter.
+                yield kept.from_arrays([kept.column(name) for name in self._schema.names], schema=self._schema)
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        tests = self._tests.get("kind")
+        if not tests:
+            return batch
+        import pyarrow as pa
+
+        kinds = batch.column("kind").to_pylist()
+        return batch.filter(pa.array([all(test(kind) for test in tests) for kind in kinds]))
+
+
+def _plan(options: Any) -> Plan:
+    from cdr_core.rescale.parallelism import SAME, parse_parallelism
+    from cdr_core.rescale.plan import make_plan
+    from cdr_core.rescale.source import open_checkpoint
+    from cdr_core.rescale.spec import parse_spec, read_spec
+
+    checkpoint = open_checkpoint(required(options, "path", "CHECKPOINT"))
+    spec = parse_spec(read_spec(required(options, "spec", "SPEC")))
+    return make_plan(checkpoint, spec, parse_parallelism(SAME), PARTITION_BYTES)

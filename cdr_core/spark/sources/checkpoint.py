@@ -1,0 +1,52 @@
+"""``spark.read.format("flink_checkpoint").load(CHECKPOINT)``: a row per channel with state; no payload is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from cdr_core.spark.sources.options import required
+
+SCHEMA = ", ".join(
+    (
+        "operator string, uid string, side string, subtask int",
+        "gate int, partition int, channel int",  # input state has a gate, output state a partition
+        "buffers long, bytes long",
+    )
+)
+
+
+class CheckpointSource(DataSource):
+    """Option: ``path`` (or ``load(path)``)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flink_checkpoint"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CheckpointReader(required(self.options, "path", "CHECKPOINT"))
+
+
+class CheckpointReader(DataSourceReader):
+    """All rows come from `_metadata` alone, so one partition is enough."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        from cdr_core.flink.metadata import Side
+        from cdr_core.rescale.source import open_checkpoint, payload_size
+
+        checkpoint = open_checkpoint(self._path)
+        for operator in checkpoint.metadata.operators:
+            for side in (Side.INPUT, Side.OUTPUT):
+                for at, piece in checkpoint.channels(operator, side).items():
+                    size = payload_size(checkpoint, piece)
+                    ends = (at.a, None) if side is Side.INPUT else (None, at.a)
+                    place = (at.subtask, *ends, at.b)
+                    yield (operator.operator_id, operator.uid, str(side), *place, len(piece.offsets), size)
