@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from cdr_core.spark.heartbeat import Heartbeat
 from cdr_core.spark.java import java_home
 from cdr_core.spark.launch import SESSION_CONF
 from cdr_core.spark.server import ServerHandle, is_alive
+from cdr_core.spark.worker import NOTES_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,22 +130,22 @@ def _gone(handle: ServerHandle) -> JobFailed:
 
 @contextlib.contextmanager
 def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session in a JVM under this process; executors of a cluster get the same Python path as far as they have it."""
+    """A session in a JVM under this process; executors of a cluster find cdr where they have it, or where we do."""
     from pyspark.sql import SparkSession
 
     for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
         os.environ.pop(name, None)  # left by a Connect client that started this process: they would make us one, too
-    os.environ.update(_classic_environment(home))
-    builder = SparkSession.builder.master(_with_retries(master)).appName("cdr")
-    root = str(Path(cdr_core.__file__).parent.parent)
-    for name, value in {**SESSION_CONF, "spark.executorEnv.PYTHONPATH": root, **conf}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    try:
-        yield session
-    finally:
-        session.stop()
+    with tempfile.TemporaryDirectory(prefix="cdr-spark-") as notes:
+        os.environ.update({**_classic_environment(home), NOTES_VARIABLE: notes})
+        builder = SparkSession.builder.master(_with_retries(master)).appName("cdr")
+        for name, value in {**SESSION_CONF, "spark.executorEnv.PYTHONPATH": _source_root(), **conf}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("WARN")
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 def _with_retries(master: str) -> str:
@@ -154,7 +156,7 @@ def _with_retries(master: str) -> str:
 
 
 def _classic_environment(home: Path) -> dict[str, str]:
-    root = str(Path(cdr_core.__file__).parent.parent)
+    root = _source_root()
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     return {
         "JAVA_HOME": str(java_home(home)),
@@ -164,3 +166,7 @@ def _classic_environment(home: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
+
+
+def _source_root() -> str:
+    return str(Path(cdr_core.__file__).parent.parent)

@@ -19,6 +19,7 @@ from cdr_core.errors import CdrError, JobFailed, Refused
 from cdr_core.spark.worker import UnitFunction, UnitTask, decode
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 INTERRUPT_TIMEOUT = 8.0
@@ -78,6 +79,7 @@ class _Job:
     def __init__(self, session: SparkSession, task: UnitTask) -> None:
         self.ended = threading.Event()
         self._session = session
+        self._context: SparkContext | None = getattr(session, "sparkContext", None)  # none on Connect
         self._task = task
         self._tag = f"cdr-{task.run}"
         self._done: list[int] = []
@@ -89,7 +91,7 @@ class _Job:
 
     def _run(self) -> None:
         try:
-            self._session.addTag(self._tag)  # holds for jobs of this thread only
+            self._mark()
             count = len(self._task.units)
             rows = self._session.range(count, numPartitions=count).mapInArrow(self._task, "id long").collect()
             self._done = [row.id for row in rows]
@@ -98,12 +100,25 @@ class _Job:
         finally:
             self.ended.set()
 
+    def _mark(self) -> None:
+        """Name the jobs of this thread. A classic session takes tags as well, but its interruptTag finds nothing."""
+        if self._context is None:
+            self._session.addTag(self._tag)
+        else:
+            self._context.setJobGroup(self._tag, "cdr units", interruptOnCancel=True)
+
+    def _cancel(self) -> None:
+        if self._context is None:
+            self._session.interruptTag(self._tag)
+        else:
+            self._context.cancelJobGroup(self._tag)
+
     def interrupt(self) -> None:
         """Ask again until the thread is back: the first call may come before the job is known to the server."""
         deadline = time.monotonic() + INTERRUPT_TIMEOUT
         while not self.ended.is_set() and time.monotonic() < deadline:
             with contextlib.suppress(Exception):
-                self._session.interruptTag(self._tag)
+                self._cancel()
             self.ended.wait(0.3)
 
     def result(self) -> None:

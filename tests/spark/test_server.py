@@ -102,12 +102,6 @@ def test_idle_server_ends_and_leaves_no_process(own_server: Callable[..., Server
     assert "idle for 3 s" in handle.log_file.read_text()
 
 
-def test_server_ends_when_its_directory_vanishes(own_server: Callable[..., ServerSpec]) -> None:
-    handle = ensure_server(own_server())
-    shutil.rmtree(handle.directory)
-    await_end(handle, within=5)
-
-
 def test_server_that_cannot_start_says_why_in_one_sentence(own_server: Callable[..., ServerSpec]) -> None:
     with pytest.raises(JobFailed, match=r"did not start: .*JVM ended") as caught:
         ensure_server(own_server(heap="1k"))
@@ -115,7 +109,7 @@ def test_server_that_cannot_start_says_why_in_one_sentence(own_server: Callable[
     assert "server.log" in str(caught.value)
 
 
-def test_broken_archive_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+def test_broken_archive_is_no_hindrance_and_a_vanished_directory_ends_the_server(tmp_path: Path) -> None:
     java = installed_java()
     assert java is not None
     path = archive.archive_path(tmp_path, java)
@@ -125,6 +119,8 @@ def test_broken_archive_does_not_keep_the_server_from_starting(tmp_path: Path) -
     try:
         assert str(path) in handle.log_file.read_text(), "the archive was tried"
         assert handle.ui is None
+        shutil.rmtree(handle.directory)
+        await_end(handle, within=5)
     finally:
         stop_server(handle)
 

@@ -101,10 +101,11 @@ def test_classic_session_runs_the_same_units(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from cdr_core.errors import CorruptChannelState\n"
+        "from cdr_core.errors import CorruptChannelState, Fenced\n"
         "from cdr_core.spark.session import open_session\n"
         "from cdr_core.spark.units import run_units\n"
         "from tests.spark import functions\n"
+        "from tests.spark.conftest import comes_to_rest\n"
         "folder = sys.argv[1]\n"
         "with open_session('local[2]', home=Path(sys.argv[2])) as session:\n"
         "    run_units(session, functions.leave_file, folder, ['a', 'b', 'c'], on_poll=lambda: None)\n"
@@ -113,7 +114,15 @@ def test_classic_session_runs_the_same_units(tmp_path: Path) -> None:
         "        run_units(session, functions.is_corrupt, folder, ['e'], on_poll=lambda: None)\n"
         "    except CorruptChannelState as error:\n"
         "        print(error.where)\n"
+        "    def fenced_once_it_runs():\n"
+        "        if Path(folder, 'f.running').exists():\n"
+        "            raise Fenced('a newer attempt took over')\n"
+        "    try:\n"
+        "        run_units(session, functions.work_for_long, folder, ['f'], on_poll=fenced_once_it_runs)\n"
+        "    except Fenced:\n"
+        "        print('at rest' if comes_to_rest(Path(folder), within=10) else 'still running')\n"
     )
     done = run_python(script, str(tmp_path), str(HOME))
-    assert sorted(file.name for file in tmp_path.iterdir())[:5] == ["a.0", "b.0", "c.0", "d.0", "d.1"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.0", "b.0", "c.0", "d.0", "d.1", "e.0", "f.running"]
     assert "offset 12" in done
+    assert "at rest" in done
