@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import Refused
+from cdr_core.errors import CdrError, Refused
 from cdr_core.metadata.failures import UPGRADE_HINT, translate
 
 BUSY_TIMEOUT_SECONDS = 30
@@ -27,6 +27,7 @@ CONNECTIONS_ABOVE = 6
 """Per process; a server's usual limit is 100 connections for everybody."""
 
 _WRITE = "cdr_write"
+_MIGRATES = "cdr_migrates"
 
 
 class Database:
@@ -49,10 +50,16 @@ class Database:
             yield session
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """For migrations: one write transaction around all of them."""
-        with self._translated(), self._writers.begin() as connection:
-            yield connection
+    def migration(self) -> Iterator[Connection]:
+        """One write transaction around all migrations. SQLite's foreign keys are checked at its end, not in between."""
+        migrators = self._writers.execution_options(**{_MIGRATES: True})
+        try:
+            with self._translated(), migrators.begin() as connection:
+                yield connection
+                if self.is_sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise CdrError(f"a migration of {self.name} would leave rows that refer to nothing")
+        finally:
+            self._readers.dispose()  # nobody else may get the connection that has them off
 
     def close(self) -> None:
         self._readers.dispose()
@@ -137,14 +144,18 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_SECONDS * 1000}")
     cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")  # a row is the only proof that a file exists: it survives a power cut
     cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA synchronous = FULL")  # a row is the only proof that a file exists: it survives a power cut
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITE, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    if options.get(_MIGRATES):
+        # SQLite changes a table by making another and dropping the first, which a foreign key to it would forbid. The
+        # switch works only outside of a transaction.
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITE) else "BEGIN")
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:

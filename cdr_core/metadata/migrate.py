@@ -41,7 +41,7 @@ def upgrade(url: str) -> str:
         database.check_file(must_exist=False)
         config = Config()
         config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
-        with database.connection() as connection:
+        with database.migration() as connection:
             if not database.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
             _refuse_newer(_revision(connection), database.name)

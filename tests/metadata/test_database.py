@@ -111,9 +111,9 @@ def test_sqlite_is_opened_as_promised(migrated_sqlite: Path, tmp_path: Path) -> 
     path = tmp_path / "cdr.db"
     path.write_bytes(migrated_sqlite.read_bytes())
     opened = database.Database(f"sqlite:///{path}")
-    with opened.connection() as connection:
+    with opened.write() as session:
         pragmas = {
-            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            name: session.connection().exec_driver_sql(f"PRAGMA {name}").scalar_one()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
     opened.close()

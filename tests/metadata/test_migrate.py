@@ -10,20 +10,22 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from cdr_core.errors import CdrError, Refused
-from cdr_core.metadata import Repository, current_revision, migrate, upgrade
+from cdr_core.metadata import Phase, Repository, current_revision, migrate, upgrade
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.models import Base
+from tests.metadata.steps import reach
 
 HINT = "run: cdr db upgrade"
 
 
 def tables(url: str) -> set[str]:
     database = Database(url)
-    with database.connection() as connection:
+    with database.migration() as connection:
         found = set(inspect(connection).get_table_names())
     database.close()
     return found
@@ -31,7 +33,7 @@ def tables(url: str) -> set[str]:
 
 def execute(url: str, statement: str) -> None:
     database = Database(url)
-    with database.connection() as connection:
+    with database.migration() as connection:
         connection.execute(text(statement))
     database.close()
 
@@ -39,7 +41,7 @@ def execute(url: str, statement: str) -> None:
 def test_from_empty_the_migrations_make_what_the_models_say(empty_url: str) -> None:
     assert upgrade(empty_url) == migrate.HEAD
     database = Database(empty_url)
-    with database.connection() as connection:
+    with database.migration() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
     database.close()
@@ -83,7 +85,7 @@ def test_an_older_schema_is_refused_until_it_is_upgraded(empty_url: str) -> None
     database = Database(empty_url)
     config = Config()
     config.set_main_option("script_location", str(migrate.scripts()))
-    with database.connection() as connection:
+    with database.migration() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
     database.close()
@@ -91,6 +93,19 @@ def test_an_older_schema_is_refused_until_it_is_upgraded(empty_url: str) -> None
         Repository.open(empty_url)
     upgrade(empty_url)
     Repository.open(empty_url).close()
+
+
+def test_a_table_that_others_refer_to_can_be_rebuilt(url: str, repository: Repository) -> None:
+    """What SQLite needs for every change of a column; a migration of tomorrow must not find it impossible."""
+    attempt = reach(repository, Phase.READ)
+    database = Database(url)
+    with database.migration() as connection:
+        operations = Operations(MigrationContext.configure(connection))
+        with operations.batch_alter_table("recovery") as table:
+            table.alter_column("parallelism", nullable=True)
+    database.close()
+    assert repository.attempts(attempt.recovery_id) == (attempt,)
+    assert repository.recovery(attempt.recovery_id).parallelism == "2"
 
 
 def test_a_newer_schema_is_refused_and_not_touched(url: str) -> None:
@@ -111,3 +126,14 @@ def test_migrations_that_are_not_there_are_told_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("cdr_core.__file__", str(tmp_path / "site" / "cdr_core" / "__init__.py"))
     with pytest.raises(Refused, match="the migrations are not in"):
         upgrade(f"sqlite:///{tmp_path / 'cdr.db'}")
+
+
+def test_a_migration_that_orphans_rows_is_rolled_back(migrated_sqlite: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cdr.db"
+    path.write_bytes(migrated_sqlite.read_bytes())
+    url = f"sqlite:///{path}"
+    with Repository.open(url) as repository:
+        attempt = reach(repository, Phase.READ)
+        with pytest.raises(CdrError, match="would leave rows that refer to nothing"):
+            execute(url, "DELETE FROM recovery")
+        assert repository.attempts(attempt.recovery_id) == (attempt,)
