@@ -17,7 +17,8 @@ from cdr_core.errors import SpecRefused
 from cdr_core.flink.decode.batch import as_input, mask_kinds, walk
 from cdr_core.flink.decode.columns import LAYOUTS, Bytes, Positions
 from cdr_core.flink.decode.failure import bad_value
-from cdr_core.flink.decode.program import Part, Program, compile_program
+from cdr_core.flink.decode.parts import Part
+from cdr_core.flink.decode.program import Program, compile_program
 from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
 from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAMP, NESTED, STRINGS, TIMESTAMPS
 from cdr_core.kernels import decode_text, hashes, hashes_objects, hashes_rows, rowdata, values
@@ -76,7 +77,7 @@ def key_groups(
     if isinstance(description, RowData):
         codes = _hash_rows(plan, description, data, *walked.slots)
     else:
-        codes = _Hasher(data, walked.slots).key(plan.parts)
+        codes = _Hasher(data, walked.slots, len(starts)).key(plan.parts)
     groups = np.empty(len(starts), dtype=np.int32)
     hashes.to_key_groups(codes, max_parallelism, groups)
     return groups
@@ -186,9 +187,10 @@ def _hash_rows(plan: _Plan, description: RowData, data: Bytes, rows: Positions, 
 class _Hasher:
     """Hash codes of parts, whole columns at a time."""
 
-    def __init__(self, data: Bytes, slots: tuple[Positions, ...]) -> None:
+    def __init__(self, data: Bytes, slots: tuple[Positions, ...], count: int) -> None:
         self._data = data
         self._slots = slots
+        self._count = count
 
     def key(self, parts: tuple[Part, ...]) -> Hashes:
         """The key's hash: of the one field, which cannot be null, or of a tuple of several, where null is 0."""
@@ -208,7 +210,7 @@ class _Hasher:
     def _part(self, part: Part) -> tuple[Hashes, npt.NDArray[np.bool_]]:
         """Hash codes, 0 for nulls, and which are null."""
         if isinstance(part.description, Struct):
-            null = self._slots[part.slot] < 0
+            null = self._slots[part.slot] < 0 if part.slot >= 0 else np.zeros(self._count, dtype=np.bool_)
             is_row = part.description.kind is StructKind.ROW
             codes = self._row(part) if is_row else self._tuple(part.children)
             return np.where(null, np.uint32(0), codes), null

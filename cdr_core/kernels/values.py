@@ -173,6 +173,17 @@ def gather_strings(
     for i in range(positions.shape[0]):
         at = positions[i]
         stop = at + sizes[i] if at >= 0 else at
+        while at + 32 <= stop:  # plain ASCII in large steps, up to the first that is not
+            first, second = load_le64(data, at), load_le64(data, at + 8)
+            third, fourth = load_le64(data, at + 16), load_le64(data, at + 24)
+            if (first | second | third | fourth) & _HIGH_BITS != 0:
+                break
+            store_le64(out, used, first)
+            store_le64(out, used + 8, second)
+            store_le64(out, used + 16, third)
+            store_le64(out, used + 24, fourth)
+            at += 32
+            used += 32
         while at < stop:
             left = stop - at
             if at + 8 <= data.shape[0]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from cdr_core.flink.decode.batch import Assembly, Walked, as_input, mask_kinds, walk
 from cdr_core.flink.decode.columns import Bytes, Positions
 from cdr_core.flink.decode.failure import BadValue
-from cdr_core.flink.decode.program import Part, Program, compile_program
+from cdr_core.flink.decode.parts import Part
+from cdr_core.flink.decode.program import Program, compile_program
 from cdr_core.flink.types import RowData, Struct, StructKind, TypeDescription
 
 __all__ = ["ROW_KINDS", "BadValue", "Decoded", "decode_values"]
@@ -68,20 +69,20 @@ def _decode(
     walked = walk(program, data, starts, ends)
     if walked.failure is not None:
         return walked.failure
-    assembly = Assembly(data, walked.slots, replace)
+    assembly = Assembly(data, walked.slots, len(starts), replace)
     array = assembly.build(program.root)
     if assembly.rows.faults.first is not None:
         return assembly.rows.faults.first
     if not isinstance(program.root.description, Struct | RowData):
         array = pa.StructArray.from_arrays([array], fields=list(description.arrow_type))
-    return Decoded(array, _row_kinds(program.root, data, walked), assembly.rows.replaced)
+    return Decoded(array, _row_kinds(program.root, data, walked, len(starts)), assembly.rows.replaced)
 
 
-def _row_kinds(root: Part, data: Bytes, walked: Walked) -> Any:
+def _row_kinds(root: Part, data: Bytes, walked: Walked, count: int) -> Any:
     """From the first bits of a ROW's mask (low bit first), or the first byte of a binary row."""
-    positions = walked.slots[root.slot]
     is_row = isinstance(root.description, Struct) and root.description.kind is StructKind.ROW
     if not is_row and not isinstance(root.description, RowData):
-        return pa.nulls(len(positions), pa.string())
+        return pa.nulls(count, pa.string())
+    positions = walked.slots[root.slot]
     codes = mask_kinds(data, positions) if is_row else data[np.maximum(positions, 0)]
     return pa.array(ROW_KINDS).take(pa.array(codes, mask=positions < 0))

@@ -12,7 +12,8 @@ import pyarrow as pa
 from cdr_core.flink.decode import columns
 from cdr_core.flink.decode.columns import Bytes, Column, Level, Positions
 from cdr_core.flink.decode.failure import BadValue, bad_value
-from cdr_core.flink.decode.program import Part, Program
+from cdr_core.flink.decode.parts import Part
+from cdr_core.flink.decode.program import Program
 from cdr_core.flink.decode.rowdata import RowColumns, Spans
 from cdr_core.flink.types import Array, Kind, RowData, Scalar, Struct
 from cdr_core.kernels import decode_walk as walker
@@ -75,20 +76,20 @@ def mask_kinds(data: Bytes, positions: Positions) -> npt.NDArray[np.uint8]:
 class Assembly:
     """Builds Arrow arrays from parts; keeps the fault of the earliest record, and counts replacements."""
 
-    def __init__(self, data: Bytes, slots: tuple[Positions, ...], replace: bool) -> None:
+    def __init__(self, data: Bytes, slots: tuple[Positions, ...], count: int, replace: bool) -> None:
         self.rows = RowColumns(data, replace)
         self._data = data
         self._slots = slots
         self._replace = replace
         self._levels = {0: Level()}
+        self._counts = {0: count}
 
     def build(self, part: Part) -> Any:
         """The part's array; void where there is a fault."""
-        description, level, positions = part.description, self._levels[part.scope], self._slots[part.slot]
+        description, level = part.description, self._levels[part.scope]
         if isinstance(description, Struct):
-            bitmap, nulls = columns.validity(positions)
-            children = [self.build(child) for child in part.children]
-            return pa.Array.from_buffers(description.value_type, len(positions), [bitmap], nulls, children=children)
+            return self._struct(part)
+        positions = self._slots[part.slot]
         if isinstance(description, Array):
             return self._list(part, level, positions)
         if isinstance(description, RowData):
@@ -99,23 +100,31 @@ class Assembly:
         return self.rows.settle(column, description.value_type, positions, level, part.path)
 
     def _scalar(self, kind: Kind, part: Part, positions: Positions) -> Column:
+        data = self._data[part.delta :]  # so that a position is the part's, not that of the first in its run
         if kind in columns.FIXED:
-            return columns.FIXED[kind](self._data, positions)
-        if kind in columns.LAYOUTS:
-            return columns.time_column(self._data, positions, columns.LAYOUTS[kind])
+            return columns.FIXED[kind](data, positions)
         if kind is Kind.CHAR:
-            return columns.character_column(self._data, positions, self._replace)
+            return columns.character_column(data, positions, self._replace)
+        if kind in columns.LAYOUTS:
+            return columns.time_column(data, positions, columns.LAYOUTS[kind])
         sizes = self._slots[part.slot + 1]
         if kind is Kind.STRING:
-            return columns.string_column(self._data, positions, sizes, self._replace)
+            return columns.string_column(data, positions, sizes, self._replace)
         if kind in (Kind.BIGINT_BIG, Kind.DECIMAL_BIG):
-            return columns.big_column(self._data, positions, sizes, kind is Kind.DECIMAL_BIG)
-        return columns.bytes_column(self._data, positions, sizes, pa.binary())
+            return columns.big_column(data, positions, sizes, kind is Kind.DECIMAL_BIG)
+        return columns.bytes_column(data, positions, sizes, pa.binary())
+
+    def _struct(self, part: Part) -> Any:
+        bitmap, nulls = columns.validity(self._slots[part.slot]) if part.slot >= 0 else (None, 0)
+        children = [self.build(child) for child in part.children]
+        count = self._counts[part.scope]
+        return pa.Array.from_buffers(part.description.value_type, count, [bitmap], nulls, children=children)
 
     def _list(self, part: Part, level: Level, counts: Positions) -> Any:
         offsets = columns.list_offsets(counts)
         element = part.children[0]
         self._levels[element.scope] = Level(level, offsets)
+        self._counts[element.scope] = int(offsets[-1])
         bitmap, nulls = columns.validity(counts)
         buffers = [bitmap, pa.py_buffer(offsets)]
         child = self.build(element)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cdr_core.flink.types.model import (
+    PRIMITIVES,
     Array,
     Kind,
     Nullable,
@@ -16,6 +17,7 @@ from cdr_core.flink.types.parser import parse_type
 from cdr_core.flink.types.sql import SqlKind, SqlType
 
 __all__ = [
+    "PRIMITIVES",
     "Array",
     "Kind",
     "Nullable",
