@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.embedded.rest import DAG, Client

@@ -30,6 +30,10 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     instance = Live.make(tmp_path_factory.mktemp("live"))
+    # First, so that it is also shown in a home where nothing was ever started; the instance then finds its run.
+    demo = instance.command("demo")
+    assert demo.returncode == 0, demo.stderr
+    (instance.pauses / "demo").write_text(demo.stdout)
     up = instance.command("up", "--port", "0")
     try:
         assert up.returncode == 0, up.stderr
@@ -62,6 +66,19 @@ def killed(live: Live) -> Run:
     live.resume("filter")
     assert run.wait_until_over() == "success"
     return run
+
+
+def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(
+    live: Live, expected: Counter[tuple[int, int, int, int]]
+) -> None:
+    said = (live.pauses / "demo").read_text()
+    assert "balanced: 1,878 records in, 1,878 out" in said
+    (row,) = live.client.call("GET", "dags/cdr_recover/dagRuns")["dag_runs"]
+    run = Run(live, row["dag_run_id"], live.home.root / "demo" / "output-1")
+    assert str(run.output) in said
+    assert {task: row["state"] for task, row in live.client.tasks(run.id).items()} == dict.fromkeys(Phase, "success")
+    assert "starts with epoch" in run.log("drain")
+    assert run.published() == expected
 
 
 def test_a_killed_task_is_retried_and_nothing_is_doubled_or_lost(
@@ -172,6 +189,15 @@ def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:
     assert run.task("filter")["state"] == "success"
     assert run.task("spill")["try_number"] == 1, "a retry could not help"
     assert "phase spill cannot start: filter is not done" in run.log("spill")
+
+
+def test_the_demo_uses_a_running_instance(live: Live, expected: Counter[tuple[int, int, int, int]]) -> None:
+    demo = live.command("demo")
+    assert demo.returncode == 0, demo.stderr
+    rows = live.client.call("GET", "dags/cdr_recover/dagRuns?order_by=-run_after")["dag_runs"]
+    run = Run(live, rows[0]["dag_run_id"], live.home.root / "demo" / "output-2")
+    assert rows[0]["triggered_by"] == "rest_api"
+    assert run.published() == expected
 
 
 def test_what_the_form_refuses_the_api_refuses_too(live: Live) -> None:

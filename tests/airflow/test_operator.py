@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -233,9 +233,9 @@ def test_a_task_stopped_before_its_driver_starts_none(asked: list[Any], monkeypa
 TASK = """
 import os, sys
 from cdr_airflow.driver import Driver
-driver = Driver.start([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
-print(driver.pid, flush=True)
-driver.follow(print)
+work = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+driver = Driver.start([sys.executable, "-c", work], os.environ)
+driver.follow(lambda line: print(line, flush=True))
 """
 
 
@@ -243,7 +243,7 @@ def test_a_driver_dies_with_a_task_that_is_killed() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     task = subprocess.Popen([sys.executable, "-c", TASK], stdout=subprocess.PIPE, env=environment)
     assert task.stdout is not None
-    driver = int(task.stdout.readline())
+    driver = int(task.stdout.readline())  # said by the driver itself: it is past being tied
     assert alive(driver)
     task.send_signal(signal.SIGKILL)
     task.wait()

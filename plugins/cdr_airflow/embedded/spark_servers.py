@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from cdr_core.spark import processes
 from cdr_core.spark.server import ServerSpec, find_server, stop_server
