@@ -109,7 +109,8 @@ def hash_projection(
     for i in range(rows.shape[0]):
         row = rows[i]
         end = np.int64(key_header + SLOT * columns.shape[0])
-        key[:key_header] = 0
+        for at in range(0, key_header, SLOT):
+            store_le64(key, at, uint64(0))
         for c in range(columns.shape[0]):
             field = columns[c, 0]
             null = (data[row + ((field + KIND_BITS) >> 3)] >> ((field + KIND_BITS) & 7)) & 1 == 1
