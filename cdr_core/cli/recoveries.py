@@ -59,6 +59,21 @@ def receipt(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
     typer.echo(json.dumps(value) if as_json else json.dumps(value, indent=2))
 
 
+def cancel(
+    recovery: RecoveryId,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait for a runner that may be dead: fence it.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop a recovery for good; refused once something may have been published."""
+    with open_repository(load_settings()) as repository:
+        repository.cancel(recovery, force=force)
+        state = str(repository.recovery(recovery).state)
+    waiting = "" if state == "CANCELLED" else ", its runner stops within seconds"
+    print_json({"recovery": recovery, "state": state}) if as_json else typer.echo(f"{recovery}: {state}{waiting}")
+
+
 def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
     """A recovery's state as the interface has it."""
     recovery = repository.recovery(recovery_id)

@@ -23,16 +23,21 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of te
 
 @contextmanager
 def open_repository(settings: Settings) -> Iterator[Repository]:
-    """The metadata database. The embedded one is made on first use; a shared one is only upgraded on demand."""
+    """The metadata database. A file of this host is made and upgraded on first use, a shared one only on demand."""
     from cdr_core.metadata import Repository, upgrade
 
     url = settings.database_url
-    if url.startswith("sqlite:///"):
-        path = Path(url.removeprefix("sqlite:///"))
-        if not path.exists():
-            prepare_home(path.parent)
-            upgrade(url)
-    with Repository.open(url) as repository:
+    embedded = url.startswith("sqlite:///")
+    if embedded:
+        prepare_home(Path(url.removeprefix("sqlite:///")).parent)
+    try:
+        repository = Repository.open(url)
+    except Refused:
+        if not embedded:
+            raise
+        upgrade(url)
+        repository = Repository.open(url)
+    with repository:
         yield repository
 
 

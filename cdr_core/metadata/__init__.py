@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cdr_core.metadata.cancel import CANCEL
 from cdr_core.metadata.migrate import current_revision, upgrade
 from cdr_core.metadata.repository import Repository
 from cdr_core.metadata.states import (
@@ -40,6 +41,7 @@ from cdr_core.metadata.values import (
 )
 
 __all__ = [
+    "CANCEL",
     "Attempt",
     "AttemptState",
     "Command",

@@ -14,15 +14,16 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cdr_core.errors import CdrError, Fenced, JobFailed
+from cdr_core.errors import Cancelled, CdrError, Fenced, JobFailed, Refused
 from cdr_core.faults import reach
-from cdr_core.metadata import FencedTransaction, Phase, Recovery, Repository
+from cdr_core.metadata import CANCEL, CommandState, FencedTransaction, Phase, Recovery, Repository
 from cdr_core.phases.unit import Finished, Job, load_plan
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
+from cdr_core.storage.local import host_id
 
 HEARTBEAT_SECONDS = 2.0
 """How often an idle driver asks the database whether it is still the one."""
@@ -104,8 +105,24 @@ class Recorder:
             if unit not in self.recorded:
                 self._record(unit, uri)
         if time.monotonic() - self._last_contact > HEARTBEAT_SECONDS:
-            with self._drive.fenced():
-                self._last_contact = time.monotonic()
+            self._obey()
+
+    def _obey(self) -> None:
+        """Do what users asked for meanwhile; asking at all shows whether this attempt is still the one."""
+        cancelled = False
+        with self._drive.fenced() as transaction:
+            for command in transaction.take_commands():
+                if command.kind == CANCEL:
+                    cancelled = True
+                else:
+                    transaction.answer_command(
+                        command.id, CommandState.REFUSED, {"reason": f"{self._job.phase} knows no {command.kind}"}
+                    )
+            if cancelled:
+                transaction.cancel_recovery()
+        self._last_contact = time.monotonic()
+        if cancelled:
+            raise Cancelled(f"recovery {self._drive.recovery.id} was cancelled by its user")
 
     def _record(self, unit: str, manifest: str) -> None:
         value = read_json(manifest)
@@ -139,8 +156,12 @@ def run_phase(
     """Run a phase under an epoch that was taken for it. Failures are recorded, unless somebody else took over."""
     drive = Drive(repository, repository.recovery(recovery_id), phase, epoch, settings)
     try:
+        _refuse_other_host(drive)
         result = _run(drive, workers, report)
     except Fenced:
+        raise
+    except Cancelled:
+        workers.end(drive)
         raise
     except CdrError as error:
         _record_failure(drive, str(error))
@@ -185,6 +206,16 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
         transaction.finish_phase(drive.phase, finished.result)
     reach(f"{drive.phase}.after-done")
     return finished.result
+
+
+def _refuse_other_host(drive: Drive) -> None:
+    """A local workspace exists on one host only; another one would find nothing and must not take that for empty."""
+    owner = drive.recovery.host_id
+    if owner is not None and owner != host_id():
+        raise Refused(
+            f"the workspace of recovery {drive.recovery.id} is on another host",
+            hint="run it there, or start a recovery to another target here",
+        )
 
 
 def _record_failure(drive: Drive, error: str) -> None:

@@ -14,8 +14,8 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, Runner
 from cdr_core.phases.driver import Progress, as_line, run_phase, stored_result
-from cdr_core.phases.request import host_id
 from cdr_core.phases.workers import SparkWorkers
+from cdr_core.storage.local import host_id
 
 
 def main(name: str, arguments: list[str] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import join
+from cdr_core.storage.local import host_id
 
 ON_CORRUPT = ("fail",)
 
@@ -83,12 +83,6 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             host_id=host_id(),
         )
     )
-
-
-def host_id() -> str:
-    """This host, as the owner of a local workspace."""
-    machine = Path("/etc/machine-id")
-    return machine.read_text().strip() if machine.is_file() else socket.gethostname()
 
 
 def _check_interval(text: str) -> None:

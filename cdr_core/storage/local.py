@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,12 @@ def local_path(uri: str) -> Path:
 
 
 _TEMPORARY = ".tmp"
+
+
+def host_id() -> str:
+    """This host, as the owner of a local workspace."""
+    machine = Path("/etc/machine-id")
+    return machine.read_text().strip() if machine.is_file() else socket.gethostname()
 
 
 class LocalStorage:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdr_core.errors import Fenced, PhaseRefused, Refused, Unreadable
+from cdr_core.errors import Cancelled, Fenced, PhaseRefused, Refused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline, output
@@ -187,3 +187,35 @@ def test_the_receipt_adds_up_and_names_what_was_left_behind(
     properties = output.manifest(tmp_path / "out")
     assert properties is not None
     assert properties["properties"]["cdr.proof-sha256"] == receipt["proof_sha256"]
+
+
+def test_a_cancelled_recovery_stops_while_it_runs_and_stays_cancelled(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setenv("CDR_SPLIT_SIZE", "20kB")
+    repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
+
+    class Interrupted(inline.InlineWorkers):
+        def run(self, drive: Any, payload: str, units: Any, on_poll: Any) -> None:
+            super().run(drive, payload, units[:1], on_poll)
+            repository.cancel(recovery)
+            super().run(drive, payload, units[1:], on_poll)
+
+    workers = Interrupted()
+    with pytest.raises(Cancelled):
+        inline.run(repository, recovery, Phase.READ, settings, workers)
+    assert workers.ended
+    assert len(workers.done) == 2
+    assert repository.recovery(recovery).state is RecoveryState.CANCELLED
+    with pytest.raises(Cancelled):
+        inline.run(repository, recovery, Phase.READ, settings)
+
+
+def test_a_local_workspace_is_refused_on_another_host(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
+    monkeypatch.setattr("cdr_core.phases.driver.host_id", lambda: "elsewhere")
+    with pytest.raises(Refused, match="on another host"):
+        inline.run(repository, recovery, Phase.READ, settings)
