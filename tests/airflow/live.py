@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,16 +90,20 @@ class Live:
         url = json.loads((self.home.run / "address.json").read_text())["url"]
         return Client.login(url, USER, keep_password(self.home)[0])
 
-    def pause(self, phase: str) -> None:
-        (self.pauses / phase).touch()
+    @contextmanager
+    def paused(self, phase: str) -> Iterator[Callable[[], None]]:
+        """Units of this phase wait inside the block; what it gives returns once the first of them does."""
+        log, file = self.pauses / "log", self.pauses / phase
 
-    def resume(self, phase: str) -> None:
-        (self.pauses / phase).unlink(missing_ok=True)
+        def reached() -> int:
+            return log.read_text().count(f"{phase}.unit ") if log.is_file() else 0
 
-    def reached(self, phase: str) -> int:
-        """How many units of the phase have come to the place where they can be paused."""
-        log = self.pauses / "log"
-        return log.read_text().count(f"{phase}.unit ") if log.is_file() else 0
+        before = reached()
+        file.touch()
+        try:
+            yield lambda: wait_for(f"a unit of {phase}", lambda: reached() > before)
+        finally:
+            file.unlink()
 
     def repository(self) -> Repository:
         return Repository.open(f"sqlite:///{self.home.root}/cdr.db")

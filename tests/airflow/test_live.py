@@ -55,15 +55,14 @@ def expected(fixture_checkpoint: FixtureCheckpoints) -> Counter[tuple[int, int, 
 @pytest.fixture(scope="module")
 def killed(live: Live) -> Run:
     """A run whose ``filter`` task was killed with SIGKILL while a unit of it was at work; it is over."""
-    live.pause("filter")
-    run = Run.trigger(live, "killed")
-    row = run.wait_for_task("filter", "running")
-    wait_for("a unit of filter", lambda: live.reached("filter"))
-    recovery = run.recovery
-    assert len(live.drivers_of(recovery)) == 1
-    os.kill(row["pid"], signal.SIGKILL)
-    wait_for("the driver's end", lambda: not live.drivers_of(recovery), 3)
-    live.resume("filter")
+    with live.paused("filter") as wait_until_caught:
+        run = Run.trigger(live, "killed")
+        row = run.wait_for_task("filter", "running")
+        wait_until_caught()
+        recovery = run.recovery
+        assert len(live.drivers_of(recovery)) == 1
+        os.kill(row["pid"], signal.SIGKILL)
+        wait_for("the driver's end", lambda: not live.drivers_of(recovery), 5)
     assert run.wait_until_over() == "success"
     return run
 
@@ -131,27 +130,25 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 def stopped(live: Live) -> Stopped:
-    live.pause("drain")
-    reached = live.reached("drain")
-    run = Run.trigger(live, "stopped")
-    run.wait_for_task("drain", "running")
-    wait_for("a unit of drain", lambda: live.reached("drain") > reached)
-    recovery = run.recovery
-    server = find_server(live.home.root / "spark" / recovery)
-    assert server is not None
-    assert active_tasks(server) > 0
-    run.mark("drain", "failed")
+    with live.paused("drain") as wait_until_caught:
+        run = Run.trigger(live, "stopped")
+        wait_until_caught()
+        recovery = run.recovery
+        server = find_server(live.home.root / "spark" / recovery)
+        assert server is not None
+        assert active_tasks(server) > 0
+        run.mark("drain", "failed")
+        return Stopped(run, *_seconds_until_gone(live, recovery, server))
+
+
+def _seconds_until_gone(live: Live, recovery: str, server: ServerHandle) -> Iterator[float]:
     marked = time.monotonic()
-    seconds = []
-    for what, condition in (
-        ("the driver's end", lambda: not live.drivers_of(recovery)),
-        ("the end of its Spark tasks", lambda: active_tasks(server) == 0),
-        ("the end of every process", lambda: not live.processes_of(recovery)),
-    ):
-        wait_for(what, condition, 60)
-        seconds.append(time.monotonic() - marked)
-    live.resume("drain")
-    return Stopped(run, *seconds)
+    wait_for("the driver's end", lambda: not live.drivers_of(recovery), 60)
+    yield time.monotonic() - marked
+    wait_for("the end of its Spark tasks", lambda: active_tasks(server) == 0, 60)
+    yield time.monotonic() - marked
+    wait_for("the end of every process", lambda: not live.processes_of(recovery), 60)
+    yield time.monotonic() - marked
 
 
 def test_ten_seconds_after_a_task_is_marked_failed_nothing_of_it_works(stopped: Stopped) -> None:
@@ -179,12 +176,10 @@ def test_clearing_the_stopped_task_resumes_the_recovery(
 
 
 def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:
-    live.pause("read")
-    reached = live.reached("read")
-    run = Run.trigger(live, "marked")
-    wait_for("a unit of read", lambda: live.reached("read") > reached)
-    run.mark("filter", "success")
-    live.resume("read")
+    with live.paused("read") as wait_until_caught:
+        run = Run.trigger(live, "marked")
+        wait_until_caught()
+        run.mark("filter", "success")
     assert run.wait_until_over() == "failed"
     assert run.task("filter")["state"] == "success"
     assert run.task("spill")["try_number"] == 1, "a retry could not help"
