@@ -52,6 +52,8 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)
     checkpoint = open_checkpoint(_absolute(request.checkpoint))
+    if checkpoint.directory.startswith("s3://"):
+        raise Refused("a checkpoint on S3 can be inspected but not recovered yet", hint="copy it to a local directory")
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     target = _absolute_target(request.to)
     sink_for(target).refuse_early()

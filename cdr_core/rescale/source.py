@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.errors import CorruptChannelState, Unreadable, Where
+from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelId, ChannelSlice, read_chunk_extents
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint, InlineLocation, Location, load_checkpoint
 from cdr_core.flink.metadata import Side
@@ -83,6 +83,10 @@ def _parts(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
 def _bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], int, int | None]:
     if isinstance(location, InlineLocation):
         return np.frombuffer(location.data, dtype=np.uint8), 0, None
+    if location.uri.startswith("s3://"):
+        raise Refused(
+            "channel state on S3 cannot be read yet", where=where, hint="copy the checkpoint to a local directory"
+        )
     try:
         return _mapped(location.uri), location.base, location.length
     except Unreadable as error:

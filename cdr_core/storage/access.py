@@ -39,7 +39,11 @@ def storage_for(uri: str) -> Storage:
         from cdr_core.storage.local import LocalStorage
 
         return LocalStorage()
-    raise Refused(f"{uri} is on {scheme}://, which cdr cannot reach", hint="use a local path")
+    if scheme == "s3":
+        from cdr_core.storage.s3 import S3Storage
+
+        return S3Storage()
+    raise Refused(f"{uri} is on {scheme}://, which cdr cannot reach", hint="use a local path or s3://")
 
 
 def join(base: str, *parts: str) -> str:

@@ -81,6 +81,8 @@ class ParquetSink:
         self._storage = storage_for(directory)
 
     def refuse_early(self) -> None:
+        if "://" in self._directory.removeprefix("file://"):
+            raise Refused(f"target {self._directory} is not on this host's disks", hint="use parquet:/DIR")
         path = local_path(self._directory)
         existing = next(parent for parent in (path, *path.parents) if parent.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):

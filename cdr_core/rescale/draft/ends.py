@@ -1,0 +1,51 @@
+"""The ends of exchanges that a checkpoint shows: gates with input state, partitions with output state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from cdr_core.errors import SpecRefused
+from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.metadata import OperatorState, Side
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One side's state on one gate or partition: ``channels`` are (upstream subtask, downstream subtask)."""
+
+    operator: OperatorState
+    side: Side
+    index: int
+    channels: frozenset[tuple[int, int]]
+
+    def fits(self, other: End) -> bool:
+        """Whether the other side may be this one's, by the numbers of subtasks alone."""
+        output, gate = (self, other) if self.side is Side.OUTPUT else (other, self)
+        return (
+            output.operator.operator_id != gate.operator.operator_id
+            and max(down for _, down in output.channels) < gate.operator.parallelism
+            and max(up for up, _ in gate.channels) < output.operator.parallelism
+        )
+
+
+def find_ends(checkpoint: Checkpoint, side: Side) -> list[End]:
+    """Every gate or partition with state, in the order of the metadata."""
+    ends = []
+    for operator in checkpoint.metadata.operators:
+        channels: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for at in checkpoint.channels(operator, side):
+            channels[at.a].add((at.b, at.subtask) if side is Side.INPUT else (at.subtask, at.b))
+        ends += [End(operator, side, index, frozenset(channels[index])) for index in sorted(channels)]
+    return ends
+
+
+def spell(checkpoint: Checkpoint, operator: OperatorState) -> str:
+    """How a spec names the operator: uid, else name, else id; an id also where a name would not be its alone."""
+    for name in (operator.uid, operator.name):
+        try:
+            if name and checkpoint.operator(name) is operator:
+                return name
+        except SpecRefused:
+            continue
+    return operator.operator_id

@@ -1,0 +1,185 @@
+"""Local disk and a real S3 server behind one interface: the same promises on both."""
+
+from __future__ import annotations
+
+import io
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+
+from cdr_core.errors import Refused, StorageError, Unreadable
+from cdr_core.storage import s3, storage_for
+from cdr_core.storage.access import Storage
+from cdr_core.storage.s3 import S3Storage
+from tests.support.s3 import ACCESS_KEY, SECRET_KEY, running_s3
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as endpoint:
+        session = boto3.session.Session(ACCESS_KEY, SECRET_KEY, region_name="us-east-1")
+        client = session.client("s3", endpoint_url=endpoint)
+        for attempt in range(30):
+            try:
+                client.create_bucket(Bucket="cdr")
+                break
+            except ClientError:
+                assert attempt < 29
+                threading.Event().wait(0.5)
+        yield client
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
+    if request.param == "local":
+        return storage_for(str(tmp_path)), str(tmp_path)
+    return S3Storage(request.getfixturevalue("client")), f"s3://cdr/{uuid.uuid4().hex}"
+
+
+def test_an_object_is_read_back_whole_and_by_range(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    data = bytes(range(256)) * 300
+    assert storage.create(f"{base}/a/object", data)
+    assert storage.size(f"{base}/a/object") == len(data)
+    assert storage.read(f"{base}/a/object") == data
+    assert storage.read(f"{base}/a/object", 1000, 5000) == data[1000:6000]
+    assert storage.read(f"{base}/a/object", 10, 0) == b""
+
+
+def test_a_name_is_created_once(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    assert storage.create(f"{base}/once", b"first")
+    assert not storage.create(f"{base}/once", b"second")
+    assert storage.read(f"{base}/once") == b"first"
+
+
+def test_of_many_who_create_a_name_at_once_one_wins(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        if storage.create(f"{base}/race", str(number).encode()):
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.read(f"{base}/race") == str(won[0]).encode()
+
+
+def test_what_is_missing_is_unreadable_and_never_empty(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    with pytest.raises(Unreadable):
+        storage.read(f"{base}/nothing")
+    with pytest.raises(Unreadable):
+        storage.size(f"{base}/nothing")
+    assert not storage.exists(f"{base}/nothing")
+    assert storage.list(f"{base}/nowhere") == []
+    storage.delete(f"{base}/nothing")
+
+
+def test_fewer_bytes_than_asked_for_are_an_error(place: tuple[Storage, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+    storage, base = place
+    storage.create(f"{base}/short", b"0123456789")
+    with pytest.raises(StorageError):
+        storage.read(f"{base}/short", 5, 10)
+
+
+def test_a_listing_names_what_is_directly_there(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    for name in ("b", "a", "deeper/c"):
+        storage.create(f"{base}/dir/{name}", b"x")
+    assert storage.list(f"{base}/dir") == [f"{base}/dir/a", f"{base}/dir/b"]
+    storage.delete(f"{base}/dir/a")
+    assert storage.list(f"{base}/dir") == [f"{base}/dir/b"]
+
+
+class Faulty:
+    """A client that fails in a planned way before it obeys."""
+
+    def __init__(self, real: Any, faults: list[Any]) -> None:
+        self._real, self.faults, self.calls = real, faults, 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**arguments: Any) -> Any:
+            self.calls += 1
+            fault = self.faults.pop(0) if self.faults else None
+            if isinstance(fault, Exception):
+                raise fault
+            answer = getattr(self._real, name)(**arguments)
+            return fault(answer) if fault else answer
+
+        return call
+
+
+def slow_down() -> ClientError:
+    return ClientError({"Error": {"Code": "SlowDown", "Message": "…"}}, "GetObject")
+
+
+def cut_short(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer, "Body": io.BytesIO(answer["Body"].read()[:-3])}
+
+
+def too_long(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer, "Body": io.BytesIO(answer["Body"].read() + b"extra")}
+
+
+PASSING = {
+    "503": [slow_down(), slow_down()],
+    "timeout": [ReadTimeoutError(endpoint_url="x"), EndpointConnectionError(endpoint_url="x")],
+    "short read": [cut_short],
+    "wrong length": [too_long],
+}
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_fault_that_passes_is_asked_again(client: Any, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+    uri = f"s3://cdr/{uuid.uuid4().hex}"
+    S3Storage(client).create(uri, b"0123456789")
+    faulty = Faulty(client, list(PASSING[fault]))
+    assert S3Storage(faulty).read(uri, 0, 10) == b"0123456789"
+    assert faulty.faults == []
+
+
+def test_patience_has_an_end(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+    faulty = Faulty(client, [slow_down() for _ in range(100)])
+    with pytest.raises(StorageError, match="SlowDown"):
+        S3Storage(faulty).read("s3://cdr/x", 0, 1)
+    assert faulty.calls == s3.TRIES
+
+
+def test_a_refusal_is_not_asked_again(client: Any) -> None:
+    denied = ClientError({"Error": {"Code": "AccessDenied", "Message": "…"}}, "GetObject")
+    faulty = Faulty(client, [denied])
+    with pytest.raises(Refused, match="AccessDenied"):
+        S3Storage(faulty).read("s3://cdr/x", 0, 1)
+    assert faulty.calls == 1
+
+
+def test_a_create_whose_answer_was_lost_is_recognised_as_ours(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+
+    def lose(_: Any) -> Any:
+        raise ReadTimeoutError(endpoint_url="x")
+
+    uri = f"s3://cdr/{uuid.uuid4().hex}"
+    assert S3Storage(Faulty(client, [lose])).create(uri, b"mine")
+    assert not S3Storage(Faulty(client, [ReadTimeoutError(endpoint_url="x")])).create(uri, b"other")
+    assert S3Storage(client).read(uri) == b"mine"
+
+
+def test_an_address_without_a_bucket_is_refused() -> None:
+    with pytest.raises(Refused):
+        s3.split("s3://")
