@@ -22,7 +22,7 @@ _LARGEST_TEXT = 1024 * 1024
 _FOREIGN = (
     (
         "the host of a package registry",
-        re.compile(r"://[^/\s]*(?:registry|pypi|pythonhosted|npmjs|maven|artifact|nexus)"),
+        re.compile(r"://[^/\s]*(?:registry|pypi|python[h]osted|npm[j]s|maven|artifact|nexus)"),
     ),
     ("an option that names a registry", re.compile(r"--(?:extra-)?index-url[ =]|--find-links[ =]")),
     ("a home directory", re.compile(r"(?<![\w.])/(?:home/[a-z]|Users/[A-Za-z]|root/)")),

@@ -126,6 +126,7 @@ def test_epochs_of_two_recoveries_are_independent(repository: Repository) -> Non
         begin(repository, other.id, Phase.READ)
     with repository.fenced(one.recovery_id, one.epoch) as transaction:
         transaction.set_total(Phase.READ, 1, 1)
+    assert repository.phases(one.recovery_id)[0].units_total == 1
 
 
 def test_a_new_attempt_waits_for_a_transaction_that_passed_the_fence(repository: Repository) -> None:
