@@ -5,6 +5,7 @@ Nothing heavy is imported here; a test of one small thing starts at once.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -32,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Compiled kernels outlive a home, or each child process of each test would compile them again.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cdr" / "numba"))
+    # It says good-bye when the interpreter ends, to a stream that pytest has closed by then: noise after the verdict.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     # Children find the library and the plugins also where the project itself is not installed.
     inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "plugins"), *inherited])
