@@ -2,8 +2,8 @@
 
 What a name stands for, where Flink has more than one way:
 
-* ``ARRAY<LONG>`` is ``long[]`` and ``ARRAY<STRING>`` is ``String[]``; ``ARRAY<NULLABLE<LONG>>`` is ``Long[]``. Arrays of
-  anything else are object arrays, whose elements may be null without saying so.
+* ``ARRAY<LONG>`` is ``long[]`` and ``ARRAY<STRING>`` is ``String[]``; ``ARRAY<NULLABLE<LONG>>`` is ``Long[]``. Arrays
+  of anything else are object arrays, whose elements may be null without saying so.
 * ``NULLABLE<…>`` is Flink's NullableSerializer without padding. ROW and POJO fields may be null anyway.
 * ``DATE`` is java.util.Date or java.sql.Date; ``TIME`` and ``TIMESTAMP`` are java.sql's.
 * ``OPAQUE`` is the rest of the record, for what only the JVM can read: ``TUPLE<LONG, OPAQUE>`` still has a key.
