@@ -15,6 +15,7 @@ from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.shipped import PARALLELISM, shipped
+from cdr_airflow.tether import tethered
 from cdr_core import settings
 from cdr_core.errors import JobFailed
 
@@ -72,7 +73,7 @@ def _loading_airflow(home: Home) -> Iterator[subprocess.Popen[bytes]]:
     home.logs.mkdir(parents=True, exist_ok=True)
     with (home.logs / "demo.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cdr_airflow.embedded.in_process"],
+            tethered([sys.executable, "-m", "cdr_airflow.embedded.in_process"]),
             env=home.environment(),
             cwd=home.airflow,
             stdin=subprocess.PIPE,
