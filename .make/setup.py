@@ -93,6 +93,7 @@ def _steps(*, create: bool) -> list[tuple[str, Callable[[], None]]]:
             lambda: _sync(pins),
         ),
         ("installing cdr itself, editable", _install_project),
+        ("compiling the kernels", _compile_kernels),
         ("warming up Spark's Java", _warm_up),
     ]
     if create:
@@ -164,6 +165,10 @@ def _sync(pins: dict[str, list[Pin]]) -> None:
 
 def _install_project() -> None:
     _uv("installing cdr itself", "install", "--no-deps", "--no-build-isolation", "--no-index", "--editable", str(ROOT))
+
+
+def _compile_kernels() -> None:
+    _run("compiling the kernels", str(PYTHON), "-m", "cdr_core.phases.warm", seconds=WARM_UP_SECONDS)
 
 
 def _warm_up() -> None:

@@ -68,10 +68,9 @@ def _parse_flag(text: str) -> bool:
 
 
 def _parse_count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(f"{text!r} is negative")
-    return value
+    if not text.strip().isdecimal():
+        raise ValueError(f"{text!r} is not a whole number from 0")
+    return int(text)
 
 
 def _parse_page_size(text: str) -> int:
@@ -245,7 +244,7 @@ class Sourced:
 
 def mask(url: str) -> str:
     """The URL with its password hidden."""
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", url)
+    return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
 
 
 def load_sources(environment: Mapping[str, str] | None = None) -> tuple[Sourced, ...]:

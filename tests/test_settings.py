@@ -244,3 +244,12 @@ def test_the_reference_page_names_every_setting_with_its_default() -> None:
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{setting.variable}` ")]
         assert setting.default in row
         assert setting.reason in row
+
+
+def test_a_password_with_an_at_sign_is_masked_whole() -> None:
+    assert mask("postgresql://cdr:p@ss@host/db") == "postgresql://cdr:***@host/db"
+
+
+def test_a_count_that_is_none_says_what_one_is() -> None:
+    with pytest.raises(SettingsRefused, match="'two' is not a whole number"):
+        load({"CDR_SPARK_CORES": "two"})

@@ -1,11 +1,15 @@
-"""The metadata database: what is known about every recovery, and the fence that keeps zombies from changing it."""
+"""The metadata database: what is known about every recovery, and the fence that keeps zombies from changing it.
+
+States and values are plain; the database behind them is only loaded by whoever asks for it. Executors never do.
+"""
 
 from __future__ import annotations
 
-from cdr_core.metadata.cancel import CANCEL
-from cdr_core.metadata.migrate import current_revision, upgrade
-from cdr_core.metadata.repository import Repository
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cdr_core.metadata.states import (
+    CANCEL,
     AttemptState,
     CommandState,
     CommitState,
@@ -16,7 +20,6 @@ from cdr_core.metadata.states import (
     RecoveryState,
     SpillSetState,
 )
-from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import (
     Attempt,
     Command,
@@ -39,6 +42,19 @@ from cdr_core.metadata.values import (
     UnitResult,
     new_recovery_id,
 )
+
+if TYPE_CHECKING:
+    from cdr_core.metadata.migrate import current_revision, upgrade
+    from cdr_core.metadata.repository import Repository
+    from cdr_core.metadata.transaction import FencedTransaction
+
+_DATABASE = {
+    "FencedTransaction": "transaction",
+    "Repository": "repository",
+    "current_revision": "migrate",
+    "upgrade": "migrate",
+}
+"""What needs SQLAlchemy, and the module it is in."""
 
 __all__ = [
     "CANCEL",
@@ -76,3 +92,9 @@ __all__ = [
     "new_recovery_id",
     "upgrade",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DATABASE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_DATABASE[name]}"), name)

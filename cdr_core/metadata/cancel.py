@@ -15,10 +15,9 @@ from cdr_core.metadata.attempts import abandon, running_attempts
 from cdr_core.metadata.models import CommandRow, CommitLogRow, RecoveryRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.rows import settle_pin
-from cdr_core.metadata.states import CommandState, RecoveryState, move
+from cdr_core.metadata.states import CANCEL, CommandState, RecoveryState, move
 from cdr_core.metadata.values import Json
 
-CANCEL = "cancel"
 OPEN_COMMANDS = (CommandState.REQUESTED, CommandState.ACCEPTED)
 
 

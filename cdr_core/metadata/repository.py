@@ -15,7 +15,7 @@ from cdr_core.metadata.migrate import check
 from cdr_core.metadata.models import CommandRow
 from cdr_core.metadata.readers import Readers
 from cdr_core.metadata.rows import lock_recovery
-from cdr_core.metadata.states import CommandState, Phase
+from cdr_core.metadata.states import CANCEL, CommandState, Phase
 from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner
 
@@ -85,7 +85,7 @@ class Repository(Readers, Drills):
 
         ``cancel`` has a method of its own.
         """
-        if kind == cancel.CANCEL:
+        if kind == CANCEL:
             return self.cancel(recovery_id)
         with self._database.write() as session:
             recovery = lock_recovery(session, recovery_id)

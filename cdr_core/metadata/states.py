@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 
 from cdr_core.errors import Refused
 
+CANCEL = "cancel"
+"""The kind of command that every runner obeys."""
+
 
 class Phase(StrEnum):
     """The five phases of a recovery, in the order in which they run."""

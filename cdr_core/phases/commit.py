@@ -24,7 +24,7 @@ from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
 from cdr_core.errors import JobFailed
 from cdr_core.kernels import fingerprint
-from cdr_core.metadata import FencedTransaction, Phase
+from cdr_core.metadata import Phase
 from cdr_core.phases.drain import FINAL_CHECKPOINT
 from cdr_core.phases.drain import entries as drained
 from cdr_core.phases.read import entries as read_entries
@@ -33,6 +33,7 @@ from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.plan import Plan
 
 if TYPE_CHECKING:
+    from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
 CHECKED = ("exchange", "up", "down", "new_down", "raw")

@@ -15,7 +15,7 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks import sink_for
 from cdr_core.drain.rows import RowBuilder
 from cdr_core.faults import reach
-from cdr_core.metadata import FencedTransaction, Phase, Prepared
+from cdr_core.metadata import Phase, Prepared
 from cdr_core.phases.spill import entries as spilled
 from cdr_core.phases.spill import subtask_entry
 from cdr_core.phases.unit import Finished, Job, Outcome
@@ -25,6 +25,7 @@ from cdr_core.spill.reader import read_segments
 from cdr_core.spill.segments import SpillSet
 
 if TYPE_CHECKING:
+    from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
 FINAL_CHECKPOINT = 1

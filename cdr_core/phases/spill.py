@@ -19,7 +19,7 @@ from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.kernels import fingerprint, frames
-from cdr_core.metadata import FencedTransaction, Phase, SpillFile
+from cdr_core.metadata import Phase, SpillFile
 from cdr_core.phases.filter import entries as selected
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
@@ -29,6 +29,7 @@ from cdr_core.spill.writer import SpillWriter
 from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
+    from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
 Longs = npt.NDArray[np.int64]

@@ -12,13 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdr_core.faults import reach
-from cdr_core.metadata import FencedTransaction
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.storage import join, storage_for
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import FencedTransaction
 
 
 @dataclass(frozen=True, slots=True)

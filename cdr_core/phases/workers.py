@@ -92,6 +92,7 @@ class SparkWorkers:
             home=self._settings.home,
             cores=self._settings.spark_cores,
             idle_seconds=self._settings.spark_idle,
+            preload=("cdr_core.phases.warm",),
         )
 
     @contextmanager

@@ -1,0 +1,49 @@
+"""Kernels loaded, and compiled where no cache has them yet: importing this runs each of the usual ones once.
+
+Set-up imports it so that a first recovery compiles nothing; the worker daemon imports it before it forks, so that every
+worker finds the kernels in memory instead of loading them one by one from the cache.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+import cdr_core.phases.commit
+import cdr_core.phases.drain
+import cdr_core.phases.filter
+import cdr_core.phases.read
+import cdr_core.phases.spill  # noqa: F401 # all five: a worker serves every phase
+from cdr_core.errors import Where
+from cdr_core.flink.decode import decode_values
+from cdr_core.flink.keys import key_groups
+from cdr_core.flink.types import parse_type
+from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
+from cdr_core.kernels import fingerprint, frames
+
+SAMPLE_TYPE = "TUPLE<LONG, INT, LONG, STRING>"
+SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
+"""A record with a timestamp and a two-letter string."""
+
+
+def _warm() -> None:
+    body = np.frombuffer(struct.pack(">i", len(SAMPLE)) + SAMPLE, np.uint8)
+    whole = Part(body, np.zeros(1, np.int64), np.array([len(body)], np.int64))
+    for window in windows(ChannelBytes((whole,), (), Where()), 0, len(body), 0, 64):
+        lanes = np.zeros(1, np.int64)
+        columns = [np.empty(1, np.int64) for _ in range(5)]
+        frames.select_runs(window.starts, window.ends, lanes, 0, 0, *columns)
+        frames.gather_runs(body, 0, columns[1], columns[2], np.empty(len(body), np.uint8))
+        frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
+        fingerprint.fold_records(
+            window.data, window.starts, window.ends, lanes, np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
+        )
+        times, values = np.empty(1, np.int64), np.empty(1, np.int64)
+        frames.element_times(window.data, window.starts, window.tags, times, values)
+        description = parse_type(SAMPLE_TYPE)
+        decode_values(description, window.data, values, window.ends)
+        key_groups(description, ("f0",), window.data, values, window.ends, 128)
+
+
+_warm()
