@@ -55,6 +55,8 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.python.task.killTimeout": "500ms",
     "spark.python.daemon.module": "cdr_core.spark.daemon",
     "spark.python.worker.faulthandler.enabled": "true",
+    # Over TCP every task waits 40 ms for a delayed acknowledgement; a task of a small unit takes 4.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.port": "0",
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -81,6 +83,9 @@ SERVER_CONF: Mapping[str, str] = {
     # The session lives as long as the server: clients of later phases attach to it by its id.
     "spark.connect.session.manager.defaultSessionTimeout": "3650d",
 }
+
+LONGEST_SOCKET_FOLDER = 60
+"""Characters: the system allows 104 for a socket's path, of which its name takes 42. Beyond, TCP works, only later."""
 
 LOG_CONFIG = """\
 rootLogger.level = warn
@@ -124,6 +129,8 @@ def arguments(conf: Mapping[str, str], *, heap: str, scratch: Path, log_config: 
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+    if len(str(scratch)) > LONGEST_SOCKET_FOLDER:
+        places["spark.python.unix.domain.socket.enabled"] = "false"
     properties = {**SESSION_CONF, **SERVER_CONF, **conf, **places}
     defined = [f"-D{name}={value}" for name, value in properties.items()]
     # A small first heap keeps the server some 60 MB smaller at no cost in time.

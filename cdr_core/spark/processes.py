@@ -50,7 +50,7 @@ def _boot_id() -> str:
 
 def is_running(pid: int, started: str) -> bool:
     """Whether the very process that had this id and start time still runs."""
-    return start_time(pid) == started
+    return bool(started) and start_time(pid) == started
 
 
 def session_members(leader: int, started: str) -> list[int]:

@@ -9,7 +9,6 @@ given a sign of life for the idle time, or when the directory vanishes.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -30,6 +29,7 @@ from cdr_core.spark.worker import PRELOAD_VARIABLE
 HANDLE_FILE = "server.json"
 FAILURE_FILE = "failed.json"
 STOP_FILE = "stop"
+"""Another way to end a server, for whoever can write to its directory but not signal its processes."""
 LOCK_FILE = "lock"
 TOKEN_FILE = "token"
 LOG_FILE = "server.log"
@@ -83,7 +83,7 @@ class ServerSpec:
     def from_json(cls, text: str) -> ServerSpec:
         values: dict[str, Any] = json.loads(text)
         places = {name: Path(values[name]) for name in ("directory", "home")}
-        return cls(**{**values, **places, "preload": tuple(values["preload"])})
+        return cls(**{**values, **places, "preload": tuple(values.get("preload", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,14 @@ def _start_failed(directory: Path, reason: str) -> JobFailed:
 
 def find_server(directory: Path) -> ServerHandle | None:
     """The running server of this directory, if there is one that is up."""
+    handle = read_handle(directory)
+    return handle if handle is not None and is_alive(handle) else None
+
+
+def read_handle(directory: Path) -> ServerHandle | None:
+    """The handle that lies in the directory, whether its server runs or not."""
     values = _read_json(directory / HANDLE_FILE)
-    if values is None:
-        return None
-    handle = ServerHandle.from_json(json.dumps(values))
-    return handle if is_alive(handle) else None
+    return None if values is None else ServerHandle.from_json(json.dumps(values))
 
 
 def _read_json(file: Path) -> dict[str, Any] | None:
@@ -221,8 +224,6 @@ def stop_server(handle: ServerHandle, timeout: float = 8.0) -> None:
     killed from here. :class:`JobFailed` if a process outlives that.
     """
     if is_alive(handle):
-        with contextlib.suppress(OSError):
-            (Path(handle.directory) / STOP_FILE).touch()
         processes.send(handle.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout / 2
     while processes.session_members(handle.pid, handle.start_time) and time.monotonic() < deadline:

@@ -95,6 +95,9 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """What a killed predecessor left is removed here, so that nothing old can be taken for ours."""
+        predecessor = server.read_handle(self.directory)
+        if predecessor is not None:
+            processes.kill_session(predecessor.pid, predecessor.start_time)
         for name in (server.HANDLE_FILE, server.FAILURE_FILE, server.STOP_FILE):
             (self.directory / name).unlink(missing_ok=True)
         shutil.rmtree(self.directory / CLIENTS, ignore_errors=True)
