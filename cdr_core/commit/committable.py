@@ -18,6 +18,7 @@ class PreparedFile:
     path: str
     records: int
     bytes: int
+    crc32c: int
 
 
 @dataclass(frozen=True, slots=True)

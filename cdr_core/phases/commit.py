@@ -44,7 +44,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
     committables = _committables(drive)
     missing = set(range(len(drive.plan.subtasks))) - {committable.subtask for committable in committables}
     if missing:
-        raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="clear drain and run it again")
+        raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="recover to another target")
     return units(committables)
 
 

@@ -13,6 +13,8 @@ from cdr_core.errors import StorageError
 from cdr_core.spill.segments import HEADER, POSITION_BYTES, Segment, SpillSet
 from cdr_core.storage.local import LocalStorage
 
+_LOST = "the source checkpoint is untouched: recover it to another target"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentBody:
@@ -31,12 +33,10 @@ def read_segments(spill_set: SpillSet) -> Iterator[SegmentBody]:
         path = spill_set.files[segment.file].path
         data = storage.read(path, segment.offset, HEADER.size + segment.length)
         if HEADER.unpack_from(data) != (segment.gate, segment.channel, segment.length):
-            raise StorageError(
-                f"spill file {path} has another header at offset {segment.offset}", hint="redo the spill"
-            )
+            raise StorageError(f"spill file {path} has another header at offset {segment.offset}", hint=_LOST)
         body = memoryview(data)[HEADER.size :]
         if google_crc32c.value(bytes(body)) != segment.crc32c:
-            raise StorageError(f"spill file {path} is damaged at offset {segment.offset}", hint="redo the spill")
+            raise StorageError(f"spill file {path} is damaged at offset {segment.offset}", hint=_LOST)
         yield SegmentBody(segment, np.frombuffer(body, dtype=np.uint8), _positions(spill_set, record, segment.records))
         record += segment.records
 

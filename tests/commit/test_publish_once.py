@@ -34,7 +34,7 @@ class Log:
 
 def publication(user: str, file: str = "data/a.parquet", commit_id: int = 1) -> Publication:
     properties = {"cdr.commit-user": user, "cdr.commit-id": str(commit_id)}
-    return Publication((PreparedFile(file, 3, 100),), properties)
+    return Publication((PreparedFile(file, 3, 100, 7),), properties)
 
 
 def visible(directory: Path) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_target_that_names_no_place_is_refused(target: str) -> None:
 
 
 def test_a_committable_survives_its_own_text_and_an_unknown_version_is_refused() -> None:
-    value = Committable(2, 1, (PreparedFile("data/x", 4, 50),), 17)
+    value = Committable(2, 1, (PreparedFile("data/x", 4, 50, 9),), 17)
     assert Committable.from_json(json.loads(json.dumps(value.to_json()))) == value
     with pytest.raises(Refused, match="version 99"):
         Committable.from_json({**value.to_json(), "version": 99})

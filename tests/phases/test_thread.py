@@ -219,3 +219,21 @@ def test_a_local_workspace_is_refused_on_another_host(
     monkeypatch.setattr("cdr_core.phases.driver.host_id", lambda: "elsewhere")
     with pytest.raises(Refused, match="on another host"):
         inline.run(repository, recovery, Phase.READ, settings)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+def test_a_prepared_file_that_was_touched_is_never_published(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, damage: str
+) -> None:
+    repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery, phase, settings)
+    file = sorted((tmp_path / "out").rglob("*.parquet"))[0]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data[:-1] if damage == "truncate" else data)
+    if damage == "delete":
+        file.unlink()
+    with pytest.raises(Unreadable, match="prepared file"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert output.manifest(tmp_path / "out") is None

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,7 +29,33 @@ from cdr_core.storage.local import local_path, sync_directory
 MANIFEST_VERSION = 1
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Rows held in memory before they become a row group; small groups make slow tables."""
+_CHUNK = 8 * 1024 * 1024
 _MANIFEST = re.compile(r"manifest-(\d+)\.json$")
+
+
+_LOST = "the source checkpoint is untouched: recover it to another target"
+
+
+class _Summed:
+    """A file that sums up what goes through it, so that every byte can be checked before it is published."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.crc32c = file, 0
+
+    closed = False
+
+    def write(self, data: bytes) -> int:
+        self.crc32c = google_crc32c.extend(self.crc32c, bytes(data))
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        """The writer's end is not the file's: it is still to be synced."""
 
 
 class ParquetFileWriter:
@@ -37,7 +64,8 @@ class ParquetFileWriter:
     def __init__(self, path: Path, relative: str, schema: pa.Schema) -> None:
         self._path, self._relative = path, relative
         self._file = path.open("xb")
-        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", compression_level=1)
+        self._summed = _Summed(self._file)
+        self._writer = pq.ParquetWriter(self._summed, schema, compression="zstd", compression_level=1)
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._records = 0
@@ -66,7 +94,8 @@ class ParquetFileWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         sync_directory(self._path.parent)
-        self._prepared = PreparedFile(self._relative, self._records, self._path.stat().st_size)
+        size = self._path.stat().st_size
+        self._prepared = PreparedFile(self._relative, self._records, size, self._summed.crc32c)
 
     def discard(self) -> None:
         self._file.close()
@@ -131,9 +160,12 @@ class ParquetSink:
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         path = local_path(join(self._directory, file.path))
         if not path.is_file():
-            raise Unreadable(f"prepared file {path} is missing", hint="clear drain and run it again")
+            raise Unreadable(f"prepared file {path} is missing", hint=_LOST)
         if path.stat().st_size != file.bytes:
-            raise Unreadable(f"prepared file {path} has {path.stat().st_size} bytes instead of {file.bytes}")
+            size = path.stat().st_size
+            raise Unreadable(f"prepared file {path} has {size} bytes instead of {file.bytes}", hint=_LOST)
+        if _crc32c(path) != file.crc32c:
+            raise Unreadable(f"prepared file {path} was changed after it was written", hint=_LOST)
         return pa.OSFile(str(path), "rb")
 
     def _manifest(self, number: int) -> str:
@@ -148,3 +180,11 @@ class ParquetSink:
         if manifest.get("version") != MANIFEST_VERSION:
             raise Refused(f"{uri} has version {manifest.get('version')}, this cdr reads {MANIFEST_VERSION}")
         return manifest
+
+
+def _crc32c(path: Path) -> int:
+    sum_ = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            sum_ = google_crc32c.extend(sum_, chunk)
+    return sum_
