@@ -12,8 +12,10 @@ import typer
 
 from cdr_core import __version__
 from cdr_core.cli import elements as elements_command
+from cdr_core.cli import generate as generate_command
 from cdr_core.cli import inspect as inspect_command
 from cdr_core.cli import recover, recoveries, upkeep
+from cdr_core.cli import spec as spec_command
 from cdr_core.errors import USAGE_EXIT_CODE, CdrError
 
 app = typer.Typer(
@@ -28,6 +30,8 @@ app.add_typer(database, name="db")
 
 app.command("inspect")(inspect_command.inspect)
 app.command("elements")(elements_command.elements)
+app.command("spec")(spec_command.spec)
+app.command("generate")(generate_command.generate)
 app.command("recover")(recover.recover)
 app.command("phase")(recover.phase)
 app.command("status")(recoveries.status)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from typing import Final
 
 from cdr_core.flink.checkpoint import Checkpoint
@@ -21,6 +22,7 @@ FILL_IN: Final = "FILL_IN"
 """Stands where an operator's name is missing; a spec with it is read and, when used, refused by this name."""
 
 _OPAQUE: Final = "record: the type is not in the checkpoint; OPAQUE records move undecoded, describe them to see fields"
+_GUESSED: Final = "partition: guessed"
 _SHOWN: Final = 20
 
 
@@ -35,6 +37,7 @@ class DraftedExchange:
     gate: int
     partitioner: Partitioner
     comments: tuple[str, ...]
+    partition_guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def draft_spec(checkpoint: Checkpoint, graph: JobGraph | None = None) -> Draft:
     if not drafted:
         notes.append(f"Its operators: {_operators(checkpoint)}.")
         drafted = [_empty_exchange()]
-    return Draft(graph.name if graph is not None else "", _named(drafted), tuple(notes))
+    return Draft(graph.name if graph is not None else "", _settled(drafted), tuple(notes))
 
 
 def _from_pair(checkpoint: Checkpoint, pair: Pair) -> DraftedExchange:
@@ -106,7 +109,10 @@ def _guess_partitioner(gate: End | None, ends: Sequence[End]) -> tuple[Partition
     downs = {down for end in ends for _, down in end.channels}
     if downs == {0} and gate is not None and gate.operator.parallelism > 1:
         return Partitioner.GLOBAL, "partitioner: guessed, since all records wait for subtask 0"
-    return Partitioner.REBALANCE, "partitioner: guessed; nothing speaks for hash, but nothing against it"
+    return (
+        Partitioner.REBALANCE,
+        "partitioner: guessed, since the downstream operator has no keyed state; look it up in the job",
+    )
 
 
 def _is_keyed(operator: OperatorState) -> bool:
@@ -139,7 +145,14 @@ def _from_edge(
     if partitioner not in UNMOVABLE:
         comments += _about_records(partitioner)
     return DraftedExchange(
-        "", upstream, partition, spell(checkpoint, heads[0]), edge.gate, partitioner, tuple(filter(None, comments))
+        "",
+        upstream,
+        partition,
+        spell(checkpoint, heads[0]),
+        edge.gate,
+        partitioner,
+        tuple(filter(None, comments)),
+        partition_guessed=comment.startswith(_GUESSED),
     )
 
 
@@ -155,12 +168,12 @@ def _upstream_of(
         if pair.candidates:
             first = pair.candidates[0]
             choices = ", ".join(str(end.index) for end in pair.candidates)
-            return spell(checkpoint, first.operator), first.index, f"partition: guessed, one of {choices}"
+            return spell(checkpoint, first.operator), first.index, f"{_GUESSED}, one of {choices}"
     elif len(own) == 1:
         return spell(checkpoint, own[0].operator), own[0].index, ""
     tails = [operator for operator in checkpoint.metadata.operators if source.ends_with(operator)]
     if len(tails) == 1:
-        return spell(checkpoint, tails[0]), 0, "partition: guessed, since it has no output state in this checkpoint"
+        return spell(checkpoint, tails[0]), 0, f"{_GUESSED}, since it has no output state in this checkpoint"
     return FILL_IN, 0, f"upstream: fill in the last operator of {_title(source)}"
 
 
@@ -182,21 +195,23 @@ def _empty_exchange() -> DraftedExchange:
     return DraftedExchange("", FILL_IN, 0, FILL_IN, 0, Partitioner.HASH, (comment,))
 
 
-def _named(drafted: list[DraftedExchange]) -> tuple[DraftedExchange, ...]:
-    """Names that are unique and fit a column of a table; likewise each FILL_IN gets a number of its own."""
-    named: list[DraftedExchange] = []
-    holes = 0
+def _settled(drafted: list[DraftedExchange]) -> tuple[DraftedExchange, ...]:
+    """Each with a name of its own that fits a column of a table, and no two at one partition or one FILL_IN."""
+    known = {(exchange.upstream, exchange.partition) for exchange in drafted if not exchange.partition_guessed}
+    holes, names, settled = count(1), set[str](), []
     for exchange in drafted:
-        changes: dict[str, str] = {}
-        for end in ("upstream", "downstream"):
-            if getattr(exchange, end) == FILL_IN:
-                holes += 1
-                changes[end] = f"{FILL_IN}_{holes}"
-        wished = "main" if len(drafted) == 1 else f"{_slug(exchange.upstream)}_to_{_slug(exchange.downstream)}"
-        taken = sum(re.sub(r"_\d+$", "", other.name) == wished for other in named)
-        changes["name"] = f"{wished}_{taken + 1}" if taken else wished
-        named.append(replace(exchange, **changes))
-    return tuple(named)
+        partition = exchange.partition
+        while exchange.partition_guessed and (exchange.upstream, partition) in known:
+            partition += 1
+        known.add((exchange.upstream, partition))
+        name = "main" if len(drafted) == 1 else f"{_slug(exchange.upstream)}_to_{_slug(exchange.downstream)}"
+        repeats = (f"{name}_{number}" for number in count(2))
+        name = next(one for one in chain([name], repeats) if one not in names)
+        names.add(name)
+        upstream = f"{FILL_IN}_{next(holes)}" if exchange.upstream == FILL_IN else exchange.upstream
+        downstream = f"{FILL_IN}_{next(holes)}" if exchange.downstream == FILL_IN else exchange.downstream
+        settled.append(replace(exchange, name=name, upstream=upstream, downstream=downstream, partition=partition))
+    return tuple(settled)
 
 
 def _slug(name: str) -> str:

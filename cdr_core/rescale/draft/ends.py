@@ -10,9 +10,12 @@ from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import OperatorState, Side
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """One side's state on one gate or partition: ``channels`` are (upstream subtask, downstream subtask)."""
+    """One side's state on one gate or partition: ``channels`` are (upstream subtask, downstream subtask).
+
+    Compared by identity: an operator's value is large, and each end is found once.
+    """
 
     operator: OperatorState
     side: Side

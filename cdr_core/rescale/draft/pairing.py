@@ -81,4 +81,6 @@ def _pair(
         )
     if len(fitting) == 1:
         return Pair(output, gate, "it is the only output state that fits")
-    return Pair(output, gate, "guessed: all other outputs fit less")
+    return Pair(
+        output, gate, "guessed: the other output states that fit belong to other gates, or their bytes do not join"
+    )

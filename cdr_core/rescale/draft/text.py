@@ -18,7 +18,7 @@ _UNTITLED: Final = "draft"
 
 def as_document(draft: Draft) -> dict[str, Any]:
     """The spec without comments."""
-    exchanges = [{name: value for name, value in _fields(exchange)} for exchange in draft.exchanges]
+    exchanges = [dict(_fields(exchange)) for exchange in draft.exchanges]
     return {"job": draft.job or _UNTITLED, "exchanges": exchanges}
 
 
