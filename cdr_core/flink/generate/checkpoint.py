@@ -41,9 +41,8 @@ CHECKPOINT_ID: Final = 1
 
 _AT_ONCE: Final = 8
 """Channels that take turns in writing."""
-_TURNS: Final = 6
-_TURN_BYTES: Final = (1 << 10, 1 << 20)
-"""A channel is written in so many turns, of at least and at most so many bytes."""
+_BATCH: Final = 1 << 20
+"""Bytes of a channel that are made at once."""
 
 
 @dataclass(slots=True)
@@ -116,8 +115,7 @@ def _turns(
     ups, downs = shape.parallelism[exchange.upstream], shape.parallelism[exchange.downstream]
     place = ChannelPlace(layout.up, layout.down, ups, downs)
     rng = np.random.default_rng([shape.seed, layout.exchange, layout.up, layout.down])
-    batch_size = min(max(layout.size // _TURNS, _TURN_BYTES[0]), _TURN_BYTES[1])
-    batches = element_batches(pool, place, layout.size, batch_size, shape.watermarks, rng)
+    batches = element_batches(pool, place, layout.size, _BATCH, shape.watermarks, rng)
     owned = {
         Side.INPUT: OwnedChannel(exchange.downstream, Side.INPUT, ChannelId(layout.down, exchange.gate, layout.up)),
         Side.OUTPUT: OwnedChannel(

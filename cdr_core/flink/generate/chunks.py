@@ -13,7 +13,9 @@ from cdr_core.flink.generate.pool import Bytes
 from cdr_core.flink.metadata import Side
 
 _EMPTY_CHANCE: Final = 1 / 16
-"""Of an empty chunk in a turn: an open buffer that was drained when the barrier came."""
+"""Of an empty chunk in a batch: an open buffer that was drained when the barrier came."""
+_TURNS: Final = 6
+"""Into which the chunks of a batch are divided, about."""
 
 _NOTHING: Final = np.zeros(0, np.uint8)
 
@@ -28,7 +30,8 @@ class Turn(NamedTuple):
 def turns(batches: Iterable[Batch], cut: int | None, buffer: int, rng: np.random.Generator) -> Iterator[Turn]:
     """Chunks of at most ``buffer`` bytes: the first ``cut`` bytes as input state (``None``: all), the rest as output.
 
-    Each side begins inside of a buffer and ends inside of one, so that lengths and bodies are cut anywhere.
+    Each side begins inside of a buffer and ends inside of one, so that lengths and bodies are cut anywhere. The chunks
+    of a batch come in several turns, for others to write in between.
     """
     cutter = _Cutter(Side.INPUT if cut != 0 else Side.OUTPUT, buffer, rng)
     done = 0
@@ -36,11 +39,11 @@ def turns(batches: Iterable[Batch], cut: int | None, buffer: int, rng: np.random
         at = 0
         if cut is not None and done < cut <= done + len(batch.data):
             at = cut - done
-            yield cutter.take(batch.data[:at], last=True)
+            yield from cutter.take(batch.data[:at], last=True)
             cutter = _Cutter(Side.OUTPUT, buffer, rng)
         done += len(batch.data)
         if at < len(batch.data):
-            yield cutter.take(batch.data[at:], batch.last)
+            yield from cutter.take(batch.data[at:], batch.last)
 
 
 class _Cutter:
@@ -53,7 +56,7 @@ class _Cutter:
         self._room = int(rng.integers(1, buffer + 1))
         self._rest = _NOTHING
 
-    def take(self, data: Bytes, last: bool) -> Turn:
+    def take(self, data: Bytes, last: bool) -> Iterator[Turn]:
         whole = np.concatenate([self._rest, data]) if len(self._rest) else data
         view, bounds = whole.data, [0]
         if self._room <= len(whole):
@@ -65,4 +68,6 @@ class _Cutter:
         chunks = [view[begin:end] for begin, end in pairwise(bounds)]
         if self._rng.random() < _EMPTY_CHANCE:
             chunks.insert(int(self._rng.integers(0, len(chunks) + 1)), memoryview(b""))
-        return Turn(self._side, chunks)
+        each = max(1, len(chunks) // _TURNS)
+        for first in range(0, len(chunks), each):
+            yield Turn(self._side, chunks[first : first + each])

@@ -47,7 +47,8 @@ class Numbers(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """Element i is ``source[head_starts[i]:head_ends[i]]``, ``payloads[i]`` bytes from anywhere in
-    ``source[payload_start:]``, and ``source[tail_starts[i]:tail_ends[i]]``; together ``lengths[i]`` bytes.
+    ``source[payload_start:]``, and ``source[tail_starts[i]:tail_ends[i]]``; together ``lengths[i]`` bytes, of records
+    ``mean`` on average.
 
     The first two are a watermark and a latency marker, all others records. ``choices[d]`` are the records that may wait
     for downstream subtask d, ``chances[d]`` their accumulated probabilities (``None``: all the same), ``weights[d]``
@@ -61,6 +62,7 @@ class Pool:
     tail_starts: Longs
     tail_ends: Longs
     lengths: Longs
+    mean: float
     payload_start: int
     timestamps: bool
     sequence: Numbers | None
@@ -68,11 +70,6 @@ class Pool:
     choices: tuple[Longs, ...]
     chances: tuple[Weights | None, ...]
     weights: Weights
-
-    @property
-    def mean(self) -> float:
-        """Bytes of a record on average, length field included."""
-        return float(self.lengths[FIRST_RECORD:].mean())
 
 
 def make_pool(shape: Shape, number: int) -> Pool:
@@ -128,7 +125,7 @@ def _numbers(code: str, at: list[int], header: int) -> Numbers:
 
 def _lay_out(
     form: Form, specials: list[bytes], rows: list[tuple[bytes, bytes]], payloads: list[int], shape: Shape, number: int
-) -> tuple[Bytes, Longs, Longs, Longs, Longs, Longs, Longs, int]:
+) -> tuple[Bytes, Longs, Longs, Longs, Longs, Longs, Longs, float, int]:
     """Heads and tails side by side, the bytes of payloads behind them."""
     parts = [(special, b"") for special in specials] + rows
     sizes = np.array([len(part) for pair in parts for part in pair], np.int64)
@@ -142,7 +139,8 @@ def _lay_out(
         payload = _LETTERS[payload & 63]
     source = np.concatenate([encoded, payload])
     lengths = sizes[0::2] + stretch + sizes[1::2]
-    return source, starts[0::2], ends[0::2], stretch, starts[1::2], ends[1::2], lengths, len(encoded)
+    mean = float(lengths[FIRST_RECORD:].mean())
+    return source, starts[0::2], ends[0::2], stretch, starts[1::2], ends[1::2], lengths, mean, len(encoded)
 
 
 def _spread(
