@@ -68,6 +68,16 @@ def test_another_airflow_of_the_user_is_not_mixed_in(home: Home, monkeypatch: py
     assert environment["AIRFLOW_HOME"] == str(home.airflow)
 
 
+def test_compiled_code_is_kept_even_where_the_tree_is_to_stay_clean(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    environment = home.environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert environment["PYTHONPYCACHEPREFIX"].startswith(str(home.root))
+
+
 def test_two_commands_at_once_are_refused_with_a_sentence(home: Home) -> None:
     script = (
         "import sys; from pathlib import Path; from cdr_airflow.embedded import setup, home\n"

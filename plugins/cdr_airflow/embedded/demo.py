@@ -103,7 +103,10 @@ def _in_process(process: subprocess.Popen[bytes], conf: dict[str, str]) -> Itera
     process.stdin.write(json.dumps(conf).encode() + b"\n")
     process.stdin.close()
     for line in process.stdout:
-        yield json.loads(line)
+        event = json.loads(line)
+        yield event
+        if "run" in event:
+            return  # the last one; nobody has to wait until Airflow has taken itself apart
 
 
 def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[dict[str, Any]]:

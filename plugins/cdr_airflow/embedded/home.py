@@ -62,6 +62,10 @@ class Home:
     def environment(self) -> dict[str, str]:
         """The environment of every process of this Airflow: the caller's, without another Airflow's settings."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW"))}
+        if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
+            # Compiling Airflow anew in each of its processes takes longer than all they do. The wish to keep the source
+            # tree clean is met all the same.
+            kept.setdefault("PYTHONPYCACHEPREFIX", str(self.root / "pycache"))
         paths = [str(REPOSITORY), str(REPOSITORY / "plugins")]
         paths += [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path]
         return kept | {
