@@ -110,7 +110,7 @@ class Live:
 
     def processes_of(self, recovery: str) -> list[psutil.Process]:
         """Every living process whose command line names the recovery: its drivers and its Spark server."""
-        return [process for process in psutil.process_iter() if recovery in _command(process)]
+        return [process for process in psutil.process_iter() if recovery in " ".join(_command(process))]
 
     def drivers_of(self, recovery: str) -> list[psutil.Process]:
         return [process for process in self.processes_of(recovery) if "cdr_core.phases" in _command(process)]
@@ -118,7 +118,7 @@ class Live:
     def leftovers(self) -> list[str]:
         """Command lines of processes that belong to this home, whoever started them."""
         mark = f"CDR_HOME={self.home.root}"
-        return [_command(process)[:200] for process in psutil.process_iter() if mark in _environment(process)]
+        return [" ".join(_command(process))[:200] for process in psutil.process_iter() if mark in _environment(process)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,11 @@ def _final(state: str) -> str | None:
     return state if state in {"success", "failed"} else None
 
 
-def _command(process: psutil.Process) -> str:
+def _command(process: psutil.Process) -> list[str]:
     try:
-        return "" if process.status() == psutil.STATUS_ZOMBIE else " ".join(process.cmdline())
+        return [] if process.status() == psutil.STATUS_ZOMBIE else process.cmdline()
     except psutil.Error:
-        return ""
+        return []
 
 
 def _environment(process: psutil.Process) -> str:
