@@ -127,7 +127,7 @@ def test_a_registry_that_cannot_be_reached_is_one_sentence_and_leaves_no_stamp(b
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null"}
     done = make(bare_checkout, path, "setup", f"PYTHON={sys.executable}", **nowhere)
     assert "the package registry could not be reached" in sentence(done)
-    assert "1/5 creating .venv with Python" in done.stdout
+    assert "1/6 creating .venv with Python" in done.stdout
     assert not (bare_checkout / ".venv" / "setup.stamp").exists()
 
 
