@@ -146,6 +146,11 @@ def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def _place(text: str) -> str:
+    """A URI, or a path that does not change its meaning with the current directory."""
+    return text if "://" in text else str(_path(text))
+
+
 def default_home() -> Path:
     """``.cdr`` inside a checkout, so that every command run from it shares one state; else ``~/.cdr``."""
     root = Path(__file__).resolve().parent.parent
@@ -155,7 +160,7 @@ def default_home() -> Path:
 SETTINGS: tuple[Setting, ...] = (
     Setting("home", _path, "", "path", "Everything cdr keeps on this host; .cdr in a checkout, else ~/.cdr"),
     Setting("database_url", str, "", "URL", "Metadata database; SQLite in the home by default", secret=True),
-    Setting("workspace", str, "", "path", "Where the phases of a recovery hand over to each other; home/workspace"),
+    Setting("workspace", _place, "", "path", "Where the phases of a recovery hand over to each other; home/workspace"),
     Setting("spark", _parse_spark, "connect", "", "connect = one embedded server per recovery; else a Spark master"),
     Setting("spark_cores", _parse_count, "0", "cores", "Cores of the embedded server; 0 = all of the host"),
     Setting("spark_idle", parse_duration, "60s", "duration", "The embedded server ends after this long without work"),
@@ -244,7 +249,8 @@ class Sourced:
 
 def mask(url: str) -> str:
     """The URL with its password hidden."""
-    return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
+    hidden = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&](?:password|passwd|pwd|sslpassword)=)[^&\s]*", r"\1***", hidden)
 
 
 def load_sources(environment: Mapping[str, str] | None = None) -> tuple[Sourced, ...]:

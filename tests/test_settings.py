@@ -253,3 +253,7 @@ def test_a_password_with_an_at_sign_is_masked_whole() -> None:
 def test_a_count_that_is_none_says_what_one_is() -> None:
     with pytest.raises(SettingsRefused, match="'two' is not a whole number"):
         load({"CDR_SPARK_CORES": "two"})
+
+
+def test_a_password_among_the_parameters_is_masked() -> None:
+    assert mask("postgresql://h/x?user=u&password=geheim&a=b") == "postgresql://h/x?user=u&password=***&a=b"

@@ -44,7 +44,7 @@ def open_repository(settings: Settings) -> Iterator[Repository]:
 def prepare_home(home: Path) -> None:
     """Make the directory of the embedded database."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # records lie here
     except OSError as error:
         raise Refused(f"cannot make {home}: {error.strerror}", hint="set CDR_HOME to a place you can write") from None
 

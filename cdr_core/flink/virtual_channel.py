@@ -122,14 +122,14 @@ def _corrupt(channel: ChannelBytes, offset: int, outcome: int) -> CorruptChannel
         frames.BAD_TAG: "an unknown stream element",
         frames.BAD_ELEMENT: "a stream element of the wrong length",
     }[outcome]
-    return CorruptChannelState(what, where=_at(channel, offset), hint="--on-corrupt quarantine recovers the rest")
+    return CorruptChannelState(what, where=_at(channel, offset), hint="the checkpoint is damaged, use another one")
 
 
 def _left_over(channel: ChannelBytes, begin: int, end: int) -> CorruptChannelState:
     return CorruptChannelState(
         f"the channel ends inside a record, {end - begin} bytes are left over",
         where=_at(channel, begin),
-        hint="--on-corrupt quarantine recovers the rest",
+        hint="the checkpoint is damaged, use another one",
     )
 
 

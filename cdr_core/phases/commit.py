@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
+CHECKS_ANEW = True
+"""Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again."""
+
 CHECKED = ("exchange", "up", "down", "new_down", "raw")
 
 

@@ -88,14 +88,19 @@ class Drive:
 
 
 class Recorder:
-    """Moves result manifests into the database, one fenced transaction a unit, while the job runs."""
+    """Moves result manifests into the database, one fenced transaction a unit, while the job runs.
 
-    def __init__(self, drive: Drive, job: Job, total: int, report: Report) -> None:
+    With ``redo`` a unit that an earlier attempt finished is done again: what it looked at may have changed since.
+    """
+
+    def __init__(self, drive: Drive, job: Job, total: int, report: Report, redo: bool) -> None:
         self._drive, self._job, self._total, self._report = drive, job, total, report
         self._storage = storage_for(job.results)
         rows = drive.repository.units(drive.recovery.id, drive.phase)
-        self.recorded = {row.unit for row in rows}
-        self._records, self._bytes = sum(row.records for row in rows), sum(row.bytes for row in rows)
+        kept = [row for row in rows if not redo or row.epoch == drive.epoch]
+        self.recorded = {row.unit for row in kept}
+        self._outdated = {row.unit for row in rows} - self.recorded
+        self._records, self._bytes = sum(row.records for row in kept), sum(row.bytes for row in kept)
         self._last_contact = time.monotonic()
 
     def poll(self) -> None:
@@ -128,9 +133,8 @@ class Recorder:
         value = read_json(manifest)
         reach(f"{self._job.phase}.before-record")
         with self._drive.fenced() as transaction:
-            transaction.record_unit(
-                self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"]
-            )
+            record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
+            record(self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
         reach(f"{self._job.phase}.after-record")
         self._last_contact = time.monotonic()
         self.recorded.add(unit)
@@ -190,7 +194,8 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     write_json(job.units, units)
     with drive.fenced() as transaction:
         transaction.set_total(drive.phase, len(units), None)
-    recorder = Recorder(drive, job, len(units), report)
+    redo = getattr(module, "CHECKS_ANEW", False)
+    recorder = Recorder(drive, job, len(units), report, redo)
     recorder.report()
     pending = [unit for unit in units if unit not in recorder.recorded]
     if pending:

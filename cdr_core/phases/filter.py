@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_partition, total
-from cdr_core.errors import SpecRefused, Where
+from cdr_core.errors import Where
 from cdr_core.flink.decode import BadValue
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
@@ -28,6 +28,7 @@ from cdr_core.metadata import Phase
 from cdr_core.phases.read import WINDOW
 from cdr_core.phases.read import entries as read_entries
 from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.rescale.columns import require_old_owner
 from cdr_core.rescale.plan import Plan, PlannedExchange, VirtualChannel
 from cdr_core.rescale.source import open_channel
 from cdr_core.storage.local import local_path, publish_exclusively, temporary_beside
@@ -149,28 +150,18 @@ def _lanes(
         return lanes
     times, values = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64)
     frames.element_times(window.data, window.starts, window.tags, times, values)
+    where = Where(plan.checkpoint, exchange.name, None, planned.down, exchange.gate, planned.up)
     try:
         groups = key_groups(
             description, exchange.key, window.data, values[records], window.ends[records], exchange.max_parallelism
         )
     except BadValue as error:
         start = int(window.starts[records][error.record]) - frames.LENGTH_BYTES
-        where = Where(plan.checkpoint, exchange.name, None, planned.down, exchange.gate, planned.up)
         raise error.at(replace(where, offset=window.base + start)) from None
+    require_old_owner(exchange, groups, where)
     owners = groups.astype(np.int64) * exchange.new_down // exchange.max_parallelism
     lanes[records] = owners - plan.subtasks[planned.subtasks[0]].index
-    _require_known_owner(lanes, planned)
     return lanes
-
-
-def _require_known_owner(lanes: Longs, planned: VirtualChannel) -> None:
-    """A record whose owner is not among the channel's would be lost; it means that the spec names the wrong key."""
-    if len(lanes) and (lanes.min() < -1 or lanes.max() >= len(planned.subtasks)):
-        raise SpecRefused(
-            "a record's key belongs to a subtask that never read this channel",
-            where=Where(subtask=planned.down, channel=planned.up),
-            hint="check the record type and the key in the job spec",
-        )
 
 
 def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:

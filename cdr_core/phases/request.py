@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdr_core.commit.sinks import sink_for
-from cdr_core.errors import Refused
+from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
 from cdr_core.rescale.parallelism import parse_parallelism
@@ -15,7 +16,7 @@ from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import join
-from cdr_core.storage.local import host_id
+from cdr_core.storage.local import host_id, is_writable, local_path
 
 ON_CORRUPT = ("fail",)
 
@@ -57,6 +58,8 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     target = _absolute_target(request.to)
     sink_for(target).refuse_early()
+    if not is_writable(local_path(settings.workspace)):
+        raise SettingsRefused(f"the workspace {settings.workspace} cannot be written", hint="set CDR_WORKSPACE")
     return CheckedRequest(checkpoint, spec_text, plan, target)
 
 
@@ -77,7 +80,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             metadata_sha256=checked.checkpoint.sha256,
             flink_checkpoint_id=checked.checkpoint.metadata.checkpoint_id,
             spec=checked.spec_text,
-            parallelism=request.parallelism.strip(),
+            parallelism=parse_parallelism(request.parallelism).text,
             target=checked.target,
             options={"on_corrupt": request.on_corrupt},
             settings={"checkpoint_interval": request.checkpoint_interval},
@@ -95,7 +98,9 @@ def _check_interval(text: str) -> None:
 
 
 def _absolute(uri: str) -> str:
-    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+    """One spelling per place, whatever links, dots or schemes were written: the target is half of the identity."""
+    local = uri.removeprefix("file://")
+    return local if "://" in local else os.path.realpath(Path(local).expanduser())
 
 
 def _absolute_target(target: str) -> str:

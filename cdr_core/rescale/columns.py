@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.errors import Where
+from cdr_core.errors import SpecRefused, Where
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.elements import KINDS
 from cdr_core.flink.keys import key_groups
@@ -86,12 +86,12 @@ def element_columns(
     if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group"}):
         return columns
     try:
-        return columns | _record_columns(exchange, elements, values)
+        return columns | _record_columns(exchange, elements, values, where)
     except BadValue as error:
         raise error.at(_exact(where, elements, error.record)) from None
 
 
-def _record_columns(exchange: PlannedExchange, elements: Elements, values: Longs) -> dict[str, pa.Array]:
+def _record_columns(exchange: PlannedExchange, elements: Elements, values: Longs, where: Where) -> dict[str, pa.Array]:
     """Value, row kind and key group; null for elements that are not records."""
     records = elements.tags <= frames.TAG_RECORD
     description = _type(exchange.record)
@@ -100,11 +100,24 @@ def _record_columns(exchange: PlannedExchange, elements: Elements, values: Longs
     columns = {exchange.name: decoded.values, "row_kind": decoded.row_kind}
     if exchange.partitioner == Partitioner.HASH and exchange.key:
         groups = key_groups(description, exchange.key, elements.data, starts, ends, exchange.max_parallelism)
+        require_old_owner(exchange, groups, where)
         columns["key_group"] = pa.array(groups.astype(np.int32, copy=False))
     if records.all():
         return columns
     places = pa.array(np.cumsum(records) - 1, mask=~records)
     return {name: column.take(places) for name, column in columns.items()}
+
+
+def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
+    """Every record was on its way to the subtask that owned its key; another key group shows that the spec is wrong."""
+    owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
+    wrong = np.flatnonzero(owners != where.subtask)
+    if len(wrong):
+        raise SpecRefused(
+            f"a record's key belongs to old subtask {owners[wrong[0]]}, but the record was on its way to another",
+            where=where,
+            hint="check the record type and the key in the job spec",
+        )
 
 
 def _exact(where: Where, elements: Elements, record: int) -> Where:

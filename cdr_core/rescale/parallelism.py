@@ -19,6 +19,13 @@ class Wish:
     everywhere: int | None
     by_operator: tuple[tuple[str, int], ...]
 
+    @property
+    def text(self) -> str:
+        """The one spelling of this wish."""
+        if self.everywhere is not None:
+            return str(self.everywhere)
+        return ",".join(f"{name}={number}" for name, number in sorted(self.by_operator)) or SAME
+
 
 def parse_parallelism(text: str) -> Wish:
     """Read the wish, or refuse it with the part that is no parallelism."""
@@ -33,6 +40,8 @@ def parse_parallelism(text: str) -> Wish:
         if not name.strip():
             raise PlanRefused(f"parallelism {text!r}: {part!r} is not OPERATOR=NUMBER", hint="write slow=2,gen=3")
         pairs.append((name.strip(), _parse_number(number, text)))
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise PlanRefused(f"parallelism {text!r} names an operator twice", hint="name each once")
     return Wish(None, tuple(pairs))
 
 
@@ -62,7 +71,7 @@ def new_parallelism(checkpoint: Checkpoint, spec: JobSpec, wish: Wish) -> Mappin
 
 
 def _parse_number(text: str, whole: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1 or int(text) > 32768:
+    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1 or int(text) > 32768:
         raise PlanRefused(
             f"parallelism {whole!r}: {text.strip()!r} is not a number from 1 to 32768",
             hint="write 2, slow=2,gen=3 or same",

@@ -87,6 +87,18 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(_TEMPORARY)
 
 
+def is_writable(path: Path) -> bool:
+    """Whether something can be made there, found out by making and removing it in the first directory that exists."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    probe = existing / f".cdr-probe-{uuid.uuid4().hex}{_TEMPORARY}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError:
+        return False
+    return True
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """A new file whose bytes are on the disk when this returns."""
     with path.open("xb") as file:
@@ -128,7 +140,9 @@ def _explained(path: Path, verb: str) -> Iterator[None]:
     """Turn an operating-system error into one sentence."""
     try:
         yield
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if verb != "read":
+            raise StorageError(f"cannot {verb} {path}: {error.strerror}", hint="check the path") from error
         raise Unreadable(f"{path} does not exist", hint="check the path") from None
     except IsADirectoryError:
         raise Unreadable(f"{path} is a directory, not a file", hint="check the path") from None

@@ -16,16 +16,11 @@ from cdr_core.errors import CdrError
 
 SOURCE, TARGET, BEHAVIOUR = "What to recover", "Where to, and how wide", "Behaviour"
 
-PLACE = r"(/|file:///|s3://[^/\s]+/)"
+PLACE = r"(/|file:///)"
 CHECKPOINT_PATTERN = rf"^{PLACE}\S.*$"
 NUMBER = r"[1-9][0-9]{0,4}"
 PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
-TARGET_PATTERN = (
-    rf"^((checkpoint|parquet):{PLACE}\S.*"
-    r"|iceberg:[^/\s]+/[^/.\s]+\.[^/.\s]+"
-    rf"|paimon:{PLACE}\S*/[^/.\s]+\.[^/.\s]+"
-    r"|none:)$"
-)
+TARGET_PATTERN = rf"^parquet:{PLACE}\S.*$"
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
 
 SPEC_HELP = """Path or address of a YAML file, or the YAML itself:
@@ -44,12 +39,11 @@ exchanges:
 PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
 `same` to keep what the checkpoint has."""
 
-TARGET_HELP = """`checkpoint:DIR`, `parquet:DIR`, `iceberg:CATALOG/db.table`, `paimon:WAREHOUSE/db.table`, or `none:`
-to try it without publishing. The same checkpoint and target are **one** recovery: triggering it again continues it, or
+TARGET_HELP = """`parquet:DIR`. The same checkpoint and target are **one** recovery: triggering it again continues it, or
 returns its stored result."""
 
-INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`; empty = as
-`CDR_CHECKPOINT_INTERVAL` says."""
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`. Kept with the recovery; no
+phase uses it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             type="string",
             title="Checkpoint",
             description_md="Directory of an unaligned Flink checkpoint, the one that holds `_metadata`.",
-            examples=["/checkpoints/7d0c…/chk-42", "s3://bucket/checkpoints/7d0c…/chk-42"],
+            examples=["/checkpoints/7d0c…/chk-42"],
             pattern=CHECKPOINT_PATTERN,
             section=SOURCE,
         ),
@@ -114,7 +108,7 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             type="string",
             title="Target",
             description_md=TARGET_HELP,
-            examples=["parquet:/recovered/my-job", "checkpoint:s3://bucket/recovered/chk-42", "none:"],
+            examples=["parquet:/recovered/my-job"],
             pattern=TARGET_PATTERN,
             section=TARGET,
         ),
@@ -132,11 +126,8 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             type="string",
             title="On corrupt data",
             description_md="What to do with channel state that does not decode.",
-            enum=["fail", "quarantine"],
-            values_display={
-                "fail": "Fail: publish nothing",
-                "quarantine": "Quarantine: set it aside, publish the rest as partial",
-            },
+            enum=["fail"],
+            values_display={"fail": "Fail: publish nothing"},
             section=BEHAVIOUR,
         ),
     }

@@ -100,25 +100,29 @@ def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> N
 
 
 GOOD: dict[str, list[Any]] = {
-    "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "s3://bucket/c/chk-1", "/with space/chk-1"],
+    "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "/with space/chk-1"],
     "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
     "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
-    "to": [
-        "checkpoint:/out",
-        "parquet:s3://b/out",
-        "iceberg:cat/db.t",
-        "paimon:/wh/db.t",
-        "paimon:s3://b/wh/db.t",
-        "none:",
-    ],
+    "to": [],
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
-    "on_corrupt": ["fail", "quarantine"],
+    "on_corrupt": ["fail"],
 }
 BAD: dict[str, list[Any]] = {
-    "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket"],
+    "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket/c/chk-1"],
     "spec": [None, ""],
     "parallelism": [None, "", "0", 0, "-1", "two", "slow=", "slow=2,", "slow=2;gen=3", 2.5, 40000],
-    "to": [None, "", "/out", "parquet:", "parquet:out", "kafka:topic", "iceberg:cat", "iceberg:cat/t", "none"],
+    "to": [
+        None,
+        "",
+        "/out",
+        "parquet:",
+        "parquet:out",
+        "kafka:topic",
+        "iceberg:cat",
+        "iceberg:cat/t",
+        "none:",
+        "checkpoint:/out",
+    ],
     "checkpoint_interval": ["", "soon", "10", "-1s"],
     "on_corrupt": ["ignore", "", None],
 }

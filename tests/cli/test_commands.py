@@ -56,6 +56,8 @@ BAD_REQUESTS = {
     "no parallelism": ({"parallelism": "many"}, 3, "'many' is not a number"),
     "too much parallelism": ({"parallelism": "4000"}, 3, "max parallelism"),
     "a target below a file": ({"to": "parquet:{file}/out"}, 3, "cannot be written"),
+    "a target where nothing can be made": ({"to": "parquet:/proc/cdr/out"}, 3, "cannot be written"),
+    "an operator named twice": ({"parallelism": "slow=2,slow=3"}, 3, "names an operator twice"),
     "a target of no kind": ({"to": "kafka:topic"}, 3, "no sink 'kafka'"),
     "a target without a place": ({"to": "parquet:"}, 3, "names no place"),
     "another way with damage": ({"on-corrupt": "shrug"}, 3, "'shrug' is not one of"),
@@ -191,3 +193,15 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert "recover" in done.stdout
+
+
+def test_a_workspace_that_cannot_be_written_is_a_broken_setting_and_leaves_nothing(
+    shell: Shell, home: Path, tmp_path: Path, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_WORKSPACE", "/proc/cdr")
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    arguments = ["--spec", str(checkpoint.spec), "--parallelism", "2", "--to", f"parquet:{tmp_path}/out"]
+    code, _, err = shell("recover", str(checkpoint.path), *arguments)
+    assert code == 3
+    assert "CDR_WORKSPACE" in err
+    assert left_behind(home) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdr_core.errors import Cancelled, Fenced, PhaseRefused, Refused, Unreadable
+from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline, output
@@ -237,3 +237,50 @@ def test_a_prepared_file_that_was_touched_is_never_published(
     with pytest.raises(Unreadable, match="prepared file"):
         inline.run(repository, recovery, Phase.COMMIT, settings)
     assert output.manifest(tmp_path / "out") is None
+
+
+@pytest.mark.parametrize("spelling", ["{out}/../out", "file://{out}", "{link}", "{out}/"])
+def test_another_spelling_of_the_target_is_the_same_recovery(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, spelling: str
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    _, first, _ = inline.start(request(checkpoint, tmp_path / "out"))
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    target = spelling.format(out=tmp_path / "out", link=tmp_path / "link")
+    again = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "02", f"parquet:{target}")
+    _, second, _ = inline.start(again)
+    assert second == first
+
+
+@pytest.mark.parametrize("change", [("[f0]", "[f1]"), ("[f0]", "[f3]"), ("TUPLE<LONG, INT", "TUPLE<INT, LONG")])
+@pytest.mark.parametrize("parallelism", ["2", "1"])
+def test_a_key_that_is_not_the_jobs_is_noticed_by_where_the_records_were(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, change: tuple[str, str], parallelism: str
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    spec = checkpoint.spec.read_text().replace(*change)
+    wrong = RecoveryRequest(str(checkpoint.path), spec, parallelism, f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = inline.start(wrong)
+    with pytest.raises(CdrError, match=r"check the record type and the key|does not fit its type"):
+        inline.run_all(repository, recovery, settings)
+    assert output.manifest(tmp_path / "out") is None
+
+
+def test_what_an_earlier_commit_attempt_found_right_is_looked_at_again(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery, phase, settings)
+    monkeypatch.setenv("CDR_FAULTS", "commit.before-publish=raise")
+    with pytest.raises(CdrError, match="fault injected"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    monkeypatch.delenv("CDR_FAULTS")
+    file = sorted((tmp_path / "out").rglob("*.parquet"))[0]
+    kept = file.rename(tmp_path / "kept")
+    with pytest.raises(Unreadable, match="is missing"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert output.manifest(tmp_path / "out") is None
+    kept.rename(file)
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    assert len(output.rows(tmp_path / "out")) == 1878

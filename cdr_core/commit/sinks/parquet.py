@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +24,7 @@ from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, LookUp, Publicati
 from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError, Unreadable
 from cdr_core.faults import reach
 from cdr_core.storage import join, storage_for
-from cdr_core.storage.local import local_path, sync_directory
+from cdr_core.storage.local import is_writable, local_path, sync_directory
 
 MANIFEST_VERSION = 1
 ROW_GROUP_BYTES = 16 * 1024 * 1024
@@ -98,8 +98,12 @@ class ParquetFileWriter:
         self._prepared = PreparedFile(self._relative, self._records, size, self._summed.crc32c)
 
     def discard(self) -> None:
+        with suppress(Exception):
+            self._writer.close()
         self._file.close()
         self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # the directory is ours alone, and goes when nothing else is in it
+            self._path.parent.rmdir()
 
 
 class ParquetSink:
@@ -112,9 +116,7 @@ class ParquetSink:
     def refuse_early(self) -> None:
         if "://" in self._directory.removeprefix("file://"):
             raise Refused(f"target {self._directory} is not on this host's disks", hint="use parquet:/DIR")
-        path = local_path(self._directory)
-        existing = next(parent for parent in (path, *path.parents) if parent.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        if not is_writable(local_path(self._directory)):
             raise Refused(f"target {self._directory} cannot be written", hint="check its permissions")
 
     @contextmanager
