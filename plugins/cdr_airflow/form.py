@@ -39,11 +39,11 @@ exchanges:
 PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
 `same` to keep what the checkpoint has."""
 
-TARGET_HELP = """`parquet:DIR`. The same checkpoint and target are **one** recovery: triggering it again continues it, or
-returns its stored result."""
+TARGET_HELP = """`parquet:DIR`. The same checkpoint and target are **one** recovery: triggering it again continues it,
+or returns its stored result."""
 
-INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`. Kept with the recovery; no
-phase uses it yet."""
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`. Kept with the recovery;
+no phase uses it yet."""
 
 
 @dataclass(frozen=True, slots=True)
