@@ -167,7 +167,7 @@ def wait_ready(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle
         handle = find_server(spec.directory)
         if handle is not None:
             return handle
-        if not _is_supervised(spec.directory):
+        if not is_supervised(spec.directory):
             failure = _read_json(spec.directory / FAILURE_FILE)
             if failure is not None:
                 raise _start_failed(spec.directory, str(failure.get("reason")))
@@ -201,7 +201,8 @@ def _read_json(file: Path) -> dict[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
-def _is_supervised(directory: Path) -> bool:
+def is_supervised(directory: Path) -> bool:
+    """Whether a supervisor holds this directory: its server runs, starts or ends."""
     try:
         with (directory / LOCK_FILE).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -18,9 +18,11 @@ from cdr_core import settings
 from cdr_core.errors import CdrError
 from cdr_core.spark import archive
 from cdr_core.spark.java import Java, installed_java
-from cdr_core.spark.server import ServerSpec, ensure_server, stop_server
+from cdr_core.spark.server import ServerSpec, ensure_server, is_supervised, stop_server
 from cdr_core.spark.session import open_session
 from cdr_core.spark.units import run_units
+
+_RECORDING = ".recording-"
 
 RECORDING_TIMEOUT = 120.0
 """Seconds for the JVM to write the archive; on two quiet cores it takes 10."""
@@ -58,7 +60,8 @@ def _share_base_classes(java: Java) -> None:
 def _record(home: Path, target: Path) -> None:
     """Record to a temporary name, and rename when it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".recording-", dir=target.parent))
+    _sweep(target.parent)
+    folder = Path(tempfile.mkdtemp(prefix=_RECORDING, dir=target.parent))
     fresh = folder / target.name
     try:
         spec = ServerSpec(directory=folder / "server", home=home, cores=2, record=str(fresh))
@@ -77,6 +80,13 @@ def _record(home: Path, target: Path) -> None:
 
 def nothing(payload: str, unit: str, attempt: int) -> None:
     """The unit of the recorded jobs."""
+
+
+def _sweep(folder: Path) -> None:
+    """What a set-up that was stopped half-way left behind."""
+    for old in folder.glob(f"{_RECORDING}*"):
+        if not is_supervised(old / "server"):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_older(target: Path) -> None:

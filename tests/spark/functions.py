@@ -50,3 +50,17 @@ def divide_by_zero(folder: str, unit: str, attempt: int) -> None:
 
 def die(folder: str, unit: str, attempt: int) -> None:
     os._exit(9)
+
+
+def make_an_array(folder: str, unit: str, attempt: int) -> None:
+    """What every unit that writes a table does; names the modules that came with it."""
+    import sys
+
+    import pyarrow as pa
+
+    assert pa.array([1, 2]).to_pylist() == [1, 2]
+    assert os.environ["NUMBA_CACHE_DIR"]
+    heavy = [
+        name for name in ("pandas", "sqlalchemy", "numba", "pyarrow", "pyspark.sql.connect") if name in sys.modules
+    ]
+    Path(folder, unit).write_text(" ".join(heavy))

@@ -40,6 +40,13 @@ def test_every_unit_runs_once_in_a_task_of_its_own(session: SparkSession, tmp_pa
     assert polls[-1] == 7, "the last poll must see every unit"
 
 
+def test_worker_has_what_it_needs_before_its_first_unit_and_nothing_heavier(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    run_units(session, functions.make_an_array, str(tmp_path), ["a"], on_poll=ignore)
+    assert (tmp_path / "a").read_text() == "numba pyarrow"
+
+
 def test_no_units_are_no_job(session: SparkSession) -> None:
     polled: list[None] = []
     run_units(session, functions.die, "", [], on_poll=lambda: polled.append(None))
