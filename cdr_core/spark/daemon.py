@@ -49,29 +49,6 @@ def preload() -> list[str]:
     return loaded
 
 
-class _NoPandas:
-    """An importer that says there is no pandas."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-def keep_pandas_out() -> None:
-    """pyarrow imports pandas at the first array of Python values, only to ask whether they are a Series: 0.2 to 1 s.
-
-    It asks once. Here it is told that there is none; whoever imports pandas later gets it all the same.
-    """
-    importer = _NoPandas()
-    sys.meta_path.insert(0, importer)
-    try:
-        import pyarrow
-
-        pyarrow.array([0])
-    finally:
-        sys.meta_path.remove(importer)
-
-
 def _threads() -> int:
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else 1
@@ -80,7 +57,6 @@ def _threads() -> int:
 if __name__ == "__main__":
     for variable, value in _NO_THREADS.items():
         os.environ.setdefault(variable, value)
-    keep_pandas_out()
     preload()
     # PySpark collects garbage after every task: 20 ms over the objects of these imports, which never are garbage, and
     # a private copy of their pages in every worker.

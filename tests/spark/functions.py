@@ -60,7 +60,5 @@ def make_an_array(folder: str, unit: str, attempt: int) -> None:
 
     assert pa.array([1, 2]).to_pylist() == [1, 2]
     assert os.environ["NUMBA_CACHE_DIR"]
-    heavy = [
-        name for name in ("pandas", "sqlalchemy", "numba", "pyarrow", "pyspark.sql.connect") if name in sys.modules
-    ]
+    heavy = [name for name in ("sqlalchemy", "numba", "pyarrow", "pyspark.sql.connect") if name in sys.modules]
     Path(folder, unit).write_text(" ".join(heavy))
