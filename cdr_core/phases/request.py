@@ -49,6 +49,8 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
         raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
     if request.checkpoint_interval:
         _check_interval(request.checkpoint_interval)
+    if settings.commit != "at-end":
+        raise SettingsRefused(f"CDR_COMMIT={settings.commit} is not built yet", hint="unset it")
     wish = parse_parallelism(request.parallelism)
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)

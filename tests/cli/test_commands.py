@@ -195,13 +195,20 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
     assert "recover" in done.stdout
 
 
-def test_a_workspace_that_cannot_be_written_is_a_broken_setting_and_leaves_nothing(
-    shell: Shell, home: Path, tmp_path: Path, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "value"), [("CDR_WORKSPACE", "/proc/cdr"), ("CDR_COMMIT", "per-checkpoint")])
+def test_a_setting_that_cannot_work_is_refused_before_anything_is_made(
+    shell: Shell,
+    home: Path,
+    tmp_path: Path,
+    fixture_checkpoint: FixtureCheckpoints,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
 ) -> None:
-    monkeypatch.setenv("CDR_WORKSPACE", "/proc/cdr")
+    monkeypatch.setenv(name, value)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     arguments = ["--spec", str(checkpoint.spec), "--parallelism", "2", "--to", f"parquet:{tmp_path}/out"]
     code, _, err = shell("recover", str(checkpoint.path), *arguments)
     assert code == 3
-    assert "CDR_WORKSPACE" in err
+    assert name in err
     assert left_behind(home) == []
