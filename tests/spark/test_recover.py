@@ -62,7 +62,7 @@ def test_each_phase_runs_by_plain_spark_submit(
     home = Path(os.environ["CDR_HOME"])
     monkeypatch.setenv("JAVA_HOME", str(java_home(home)))
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
-    for phase in ("read", "filter"):
+    for phase in Phase:
         script = str(ROOT / "cdr_core" / "phases" / f"{phase}.py")
         done = subprocess.run(
             [*submit, script, "--recovery", recovery], capture_output=True, text=True, env=os.environ, check=False
@@ -71,4 +71,21 @@ def test_each_phase_runs_by_plain_spark_submit(
         assert json.loads(done.stdout.splitlines()[-1])["records"] == 1878
     with Repository.open(f"sqlite:///{home}/cdr.db") as repository:
         states = [str(row.state) for row in repository.phases(recovery)]
-    assert states == ["DONE", "DONE", "PENDING", "PENDING", "PENDING"]
+    assert states == ["DONE"] * 5
+    assert len(output.rows(tmp_path / "out")) == 1878
+
+
+def test_one_phase_runs_by_the_shell_and_the_next_but_one_is_refused(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_SPARK_IDLE", "2s")  # nobody comes back to this server
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    arguments = [str(checkpoint.path), "--spec", str(checkpoint.spec), "--parallelism", "2"]
+    created = cdr("recover", *arguments, "--to", f"parquet:{tmp_path}/out", "--create-only", "--json")
+    recovery = json.loads(created.stdout)["recovery"]
+    done = cdr("phase", "read", recovery, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 1878
+    refused = cdr("phase", "spill", recovery)
+    assert refused.returncode == 3
+    assert "filter is not done" in refused.stderr
