@@ -8,15 +8,17 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
 ARGS ?=
+EXAMPLES ?=
+RUNS ?=
 UPGRADE ?=
 
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-.PHONY: help setup check test demo up down lock docs clean
+.PHONY: help setup check test test-flink fuzz seeds bench demo up down lock docs clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-6s %s\n' "$$target" "$$words"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-10s %s\n' "$$target" "$$words"; done
 	@echo '  PYTHON=python3.12 chooses the Python of the environment, ARGS="-k name" goes to pytest, UPGRADE=1 to lock.'
 
 setup: ## the environment in .venv, from the lock
@@ -26,7 +28,19 @@ check: setup ## format, lint, types, import contract, lock, generated pages
 	@.venv/bin/python .make/check.py
 
 test: setup ## the tests; ARGS="tests/flink -x" for some of them
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n auto --maxprocesses 4 --dist loadfile)
+
+test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
+	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)
+
+fuzz: setup ## hostile bytes against the readers; EXAMPLES=200000, goes on where it was interrupted
+	@.venv/bin/python -m tests.flink_formats.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES))
+
+seeds: setup ## RUNS=1498 recoveries with crashes and checkpoints on busy cores, counted in docs/seeds-runs.json
+	@NUMBA_CACHE_DIR="$${NUMBA_CACHE_DIR:-$(CURDIR)/.cdr/numba}" .venv/bin/python -m tests.seeds $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+bench: setup ## measure beside baselines of the same run; ARGS="kernels --scratch DIR" for some; into docs/benchmarks
+	@.venv/bin/python -m tests.benchmarks $(ARGS)
 
 demo: setup ## recover the shipped checkpoint from 3 to 2 through Airflow and Spark
 	@$(embedded) demo

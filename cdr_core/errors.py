@@ -13,7 +13,11 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place of a fault, from coarse to fine; ``None`` means it does not apply."""
+    """The place of a fault, from coarse to fine; ``None`` means it does not apply.
+
+    With an exchange and a channel, ``offset`` counts the bytes of the virtual channel: input state, then output state.
+    Else it counts those of the file or object that the sentence is about.
+    """
 
     checkpoint: str | None = None
     exchange: str | None = None
@@ -25,7 +29,9 @@ class Where:
 
     def __str__(self) -> str:
         named = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        in_channel = None not in (self.exchange, self.channel, self.offset)
+        return f"{place} of the channel" if in_channel else place
 
 
 NOWHERE = Where()
@@ -68,6 +74,12 @@ class DiskFull(StorageError):
     """No room left; what was being written has been removed."""
 
 
+class SpillLost(StorageError):
+    """Spilled bytes are missing or damaged. The spill is a cache: redoing read → spill of that subtask brings them
+    back.
+    """
+
+
 class DatabaseUnavailable(CdrError):
     """The metadata database did not answer; without it nothing can be fenced, so nothing is published."""
 
@@ -76,8 +88,24 @@ class JobFailed(CdrError):
     """Spark lost a task more often than it retries."""
 
 
+class CheckpointsFailed(CdrError):
+    """More recovery checkpoints failed in a row than are tolerated."""
+
+
+class IllegalState(CdrError):
+    """Steps were taken in an order that must not be: a fault of cdr itself, found before it could do harm."""
+
+
 class NotReady(CdrError):
     """Asked too early: the same request succeeds later and is not counted as a failure."""
+
+
+class Declined(CdrError):
+    """A checkpoint that should have been possible was not: counted against the tolerable number; the drain goes on."""
+
+
+class Closed(CdrError):
+    """Something was used, or waited for, after it had been closed."""
 
 
 class CommitConflict(CdrError):

@@ -1,9 +1,9 @@
 """Places where a test may make a process stop, die or fail. Without ``CDR_FAULTS`` nothing happens here.
 
 ``CDR_FAULTS`` is a comma-separated list of ``POINT=ACTION``: ``kill`` ends the process as by SIGKILL, ``raise``
-raises an I/O error, ``pause:FILE`` waits while FILE exists, ``once:FILE:ACTION`` acts only if FILE could be created
-by this very call, so that a retry gets through. A fault that fires leaves a line in ``CDR_FAULTS_LOG``, so that a
-test can show that it did.
+raises an I/O error, ``pause:FILE`` waits while FILE exists, ``sleep:SECONDS`` makes it slow, ``once:FILE:ACTION`` acts
+only if FILE could be created by this very call, so that a retry gets through. A fault that fires leaves a line in
+``CDR_FAULTS_LOG``, so that a test can show that it did; a slow one does not.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ def _act(point: str, action: str) -> None:
             Path(file).touch(exist_ok=False)
         except FileExistsError:
             return
+    if action.startswith("sleep:"):
+        time.sleep(float(action.removeprefix("sleep:")))
+        return
     if log := os.environ.get("CDR_FAULTS_LOG"):
         with Path(log).open("a") as lines:
             lines.write(f"{point} {action}\n")

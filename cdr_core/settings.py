@@ -21,6 +21,7 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+DEFAULT_PAGE_SIZE = 32 * KIB
 MINIMUM_PAGE_SIZE = 4 * KIB
 """Floor of the read page: checked also where filtering is off, so that switching it on later cannot fail on it."""
 
@@ -73,6 +74,13 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
+def _parse_retained(text: str) -> int:
+    count = _parse_count(text)
+    if count < 1:
+        raise ValueError(f"{text!r}: a drain goes on from the last one, so at least 1 is kept")
+    return count
+
+
 def _parse_page_size(text: str) -> int:
     size = parse_size(text)
     if size < MINIMUM_PAGE_SIZE:
@@ -114,7 +122,11 @@ class SpillDir:
 
 
 def _parse_spill_dirs(text: str) -> tuple[SpillDir, ...]:
-    return tuple(_parse_spill_dir(part.strip()) for part in text.split(",") if part.strip())
+    tiers = tuple(_parse_spill_dir(part.strip()) for part in text.split(",") if part.strip())
+    paths = [os.path.normpath(tier.path) for tier in tiers]
+    if twice := next((path for path in paths if paths.count(path) > 1), None):
+        raise ValueError(f"{twice!r} is listed twice")
+    return tiers
 
 
 def _parse_spill_dir(text: str) -> SpillDir:
@@ -123,7 +135,7 @@ def _parse_spill_dir(text: str) -> SpillDir:
         path, capacity = text, ""
     if not path.startswith("/"):
         raise ValueError(f"{text!r} is not an absolute path with an optional capacity, such as /mnt/fast:20GiB")
-    return SpillDir(path, parse_size(capacity) if capacity else None)
+    return SpillDir(path, _parse_positive_size(capacity) if capacity else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +163,12 @@ def _place(text: str) -> str:
     return text if "://" in text else str(_path(text))
 
 
+def _parse_scratch(text: str) -> str:
+    if text and not text.startswith("/"):
+        raise ValueError(f"{text!r} is not an absolute path")
+    return text
+
+
 def default_home() -> Path:
     """``.cdr`` inside a checkout, so that every command run from it shares one state; else ``~/.cdr``."""
     root = Path(__file__).resolve().parent.parent
@@ -160,7 +178,27 @@ def default_home() -> Path:
 SETTINGS: tuple[Setting, ...] = (
     Setting("home", _path, "", "path", "Everything cdr keeps on this host; .cdr in a checkout, else ~/.cdr"),
     Setting("database_url", str, "", "URL", "Metadata database; SQLite in the home by default", secret=True),
-    Setting("workspace", _place, "", "path", "Where the phases of a recovery hand over to each other; home/workspace"),
+    Setting(
+        "workspace",
+        _place,
+        "",
+        "path or URI",
+        "Where the phases of a recovery hand over to each other; home/workspace. s3:// where executors share no host",
+    ),
+    Setting(
+        "workspace_shared",
+        _parse_flag,
+        "false",
+        "",
+        "The workspace is a mount that every host sees, so that an attempt may run on any of them; s3:// always is one",
+    ),
+    Setting(
+        "scratch",
+        _parse_scratch,
+        "",
+        "path",
+        "Where executors keep what is on its way to or from s3://; else Spark's own directories, or the temporary one",
+    ),
     Setting("spark", _parse_spark, "connect", "", "connect = one embedded server per recovery; else a Spark master"),
     Setting("spark_cores", _parse_count, "0", "cores", "Cores of the embedded server; 0 = all of the host"),
     Setting("spark_idle", parse_duration, "60s", "duration", "The embedded server ends after this long without work"),
@@ -169,41 +207,59 @@ SETTINGS: tuple[Setting, ...] = (
         _parse_positive_size,
         "256MiB",
         "size",
-        "Bytes a task may hold beyond its overhead (not used yet)",
+        "Bytes a task may hold beyond its overhead; eight spill segments must fit",
     ),
     Setting(
-        "spill_dirs", _parse_spill_dirs, "", "path:capacity,…", "Tiers of spilled data (not used yet: the workspace)"
+        "spill_dirs",
+        _parse_spill_dirs,
+        "",
+        "path:capacity,…",
+        "Tiers of spilled data, filled in this order, a tmpfs first; empty = the workspace, without a limit. "
+        "Refused with a shared workspace: another host could not read what lies there",
     ),
-    Setting("page_size", _parse_page_size, "32KiB", "size", "The read page of ambiguous channels (not used yet)"),
+    Setting("page_size", _parse_page_size, "32KiB", "size", "The one page a task reads ambiguous channels through"),
     Setting("split_size", _parse_positive_size, "16MiB", "size", "Aimed at bytes of one unit of read and filter work"),
     Setting("segment_size", _parse_positive_size, "1MiB", "size", "A spill segment is sealed beyond this; soft"),
     Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
     Setting(
-        "recover_output_downstream", _parse_flag, "false", "", "Output state becomes downstream input (not used yet)"
+        "recover_output_downstream",
+        _parse_flag,
+        "false",
+        "",
+        "Output state becomes downstream input (not yet in what is written); one pass spills only with it on",
     ),
+    Setting("checkpoint_during_recovery", _parse_flag, "true", "", "Recovery checkpoints while draining"),
     Setting(
-        "checkpoint_during_recovery", _parse_flag, "true", "", "Recovery checkpoints while draining (not used yet)"
+        "checkpoint_interval",
+        parse_duration,
+        "0s",
+        "duration",
+        "A recovery checkpoint this often while draining; 0 = when asked",
     ),
-    Setting("checkpoint_interval", parse_duration, "0s", "duration", "A recovery checkpoint this often (not used yet)"),
-    Setting(
-        "checkpoint_timeout", parse_duration, "10m", "duration", "A recovery checkpoint ends after this (not used yet)"
-    ),
+    Setting("checkpoint_timeout", parse_duration, "10m", "duration", "A recovery checkpoint is given up after this"),
     Setting(
         "tolerable_failed_checkpoints",
         _parse_count,
         "3",
         "",
-        "More declined checkpoints fail the attempt (not used yet)",
+        "More failed recovery checkpoints in a row fail the attempt",
     ),
+    Setting("retained_checkpoints", _parse_retained, "1", "", "How many complete recovery checkpoints are kept"),
     Setting(
         "commit",
         _one_of("at-end", "per-checkpoint"),
         "at-end",
         "",
-        "One publication at the end, or one a cut (only at-end yet)",
+        "One publication at the end, or one per recovery checkpoint while draining (tables only)",
     ),
     Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit (not used yet)"),
-    Setting("s3_endpoint", str, "", "URL", "S3 endpoint (not used yet)"),
+    Setting(
+        "s3_endpoint",
+        str,
+        "",
+        "URL",
+        "S3 endpoint, where it is not the one that the credentials' own configuration leads to",
+    ),
 )
 
 
@@ -214,6 +270,8 @@ class Settings:
     home: Path
     database_url: str
     workspace: str
+    workspace_shared: bool
+    scratch: str
     spark: str
     spark_cores: int
     spark_idle: float
@@ -228,9 +286,15 @@ class Settings:
     checkpoint_interval: float
     checkpoint_timeout: float
     tolerable_failed_checkpoints: int
+    retained_checkpoints: int
     commit: str
     approval: bool
     s3_endpoint: str
+
+    @property
+    def shares_workspace(self) -> bool:
+        """Whether several hosts see the workspace."""
+        return self.workspace_shared or "://" in self.workspace.removeprefix("file://")
 
 
 @dataclass(frozen=True, slots=True)

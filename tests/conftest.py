@@ -12,10 +12,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import FixtureCheckpoints
+
+if TYPE_CHECKING:
+    from tests.support.bucket import Bucket
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -76,3 +80,19 @@ def fixture_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fix
     yield checkpoints
     changed = checkpoints.changed()
     assert not changed, f"a test has changed the shipped checkpoint {', '.join(changed)}"
+
+
+@pytest.fixture(scope="session")
+def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    from tests.support.bucket import running_bucket
+
+    with running_bucket(tmp_path_factory.mktemp("s3")) as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def bucket(_s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A bucket of a real S3 server, which the settings of the test and of its children lead to."""
+    for name, value in _s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return _s3

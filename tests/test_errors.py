@@ -26,6 +26,7 @@ KINDS = sorted(_all_kinds(), key=lambda kind: kind.__name__)
         ("CdrError", 1),
         ("StorageError", 1),
         ("DiskFull", 1),
+        ("SpillLost", 1),
         ("DatabaseUnavailable", 1),
         ("JobFailed", 1),
         ("NotReady", 1),
@@ -87,7 +88,12 @@ def test_a_message_is_one_sentence(error: CdrError, sentence: str) -> None:
 
 def test_a_place_is_named_from_coarse_to_fine() -> None:
     where = Where(checkpoint="c", exchange="e", operator="o", subtask=1, gate=2, channel=3, offset=4)
-    assert str(where) == "checkpoint c, exchange e, operator o, subtask 1, gate 2, channel 3, offset 4"
+    assert str(where) == "checkpoint c, exchange e, operator o, subtask 1, gate 2, channel 3, offset 4 of the channel"
+
+
+def test_an_offset_is_one_of_the_channel_only_where_a_virtual_channel_is_named() -> None:
+    assert str(Where(operator="o", subtask=1, gate=2, channel=3, offset=4)).endswith("channel 3, offset 4")
+    assert str(Where(checkpoint="c", offset=4)) == "checkpoint c, offset 4"
 
 
 @pytest.mark.parametrize("status", [1, 2, 3, 4, 5, 6])

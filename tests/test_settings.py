@@ -115,6 +115,8 @@ def test_a_home_named_in_the_file_moves_what_hangs_on_it(tmp_path: Path, monkeyp
     [
         ("spark", "yarn-cluster"),
         ("spark", "local[many]"),
+        ("scratch", "tmp/scratch"),
+        ("workspace_shared", "maybe"),
         ("spark_cores", "-1"),
         ("spark_cores", "two"),
         ("spark_idle", "soon"),
@@ -122,6 +124,8 @@ def test_a_home_named_in_the_file_moves_what_hangs_on_it(tmp_path: Path, monkeyp
         ("memory_budget", "-1MiB"),
         ("spill_dirs", "relative:1GiB"),
         ("spill_dirs", "/fast:lots"),
+        ("spill_dirs", "/fast:0"),
+        ("spill_dirs", "/fast:1GiB,/slow,/fast/"),
         ("page_size", "32 kibi"),
         ("page_size", "4095"),
         ("split_size", "0"),

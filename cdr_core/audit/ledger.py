@@ -7,6 +7,7 @@ how.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,13 +86,15 @@ class ChannelKey:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A ledger line: the records of a channel, and how many elements of other kinds were carried or dropped by a
-    rule.
-    """
+    """A ledger line: the records of a channel, and how many elements of other kinds it holds, by kind."""
 
     key: ChannelKey
     tally: Tally
     others: Mapping[str, int] = field(default_factory=dict)
+
+    def then(self, later: Entry) -> Entry:
+        """This part of a channel followed by another."""
+        return Entry(self.key, self.tally.then(later.tally), dict(Counter(self.others) + Counter(later.others)))
 
     def to_json(self) -> dict[str, Any]:
         key = {"exchange": self.key.exchange, "up": self.key.up, "down": self.key.down, "new_down": self.key.new_down}
@@ -125,6 +128,33 @@ def require_equal(phase: str, before: Iterable[Entry], after: Iterable[Entry]) -
     for key in sorted(expected.keys() | actual.keys(), key=repr):
         if expected.get(key) != actual.get(key):
             raise _difference(phase, key, expected.get(key, Tally()), actual.get(key, Tally()))
+
+
+def require_accounted(phase: str, source: Iterable[Entry], accounts: Mapping[ChannelKey, Mapping[str, int]]) -> None:
+    """Every element of the source that is no record was kept, merged or dropped: as many of each kind as there were."""
+    for entry in source:
+        _require_same_kinds(phase, "met", entry.key, entry.others, accounts.get(entry.key, {}))
+
+
+def require_others(phase: str, expected: Mapping[ChannelKey, Mapping[str, int]], after: Iterable[Entry]) -> None:
+    """Each part holds the elements that are no records which it should, as many of each kind."""
+    actual = {entry.key: entry.others for entry in after}
+    for key in sorted(expected.keys() | actual.keys(), key=repr):
+        _require_same_kinds(phase, "wrote", key, expected.get(key, {}), actual.get(key, {}))
+
+
+def _require_same_kinds(
+    phase: str, did: str, key: ChannelKey, expected: Mapping[str, int], actual: Mapping[str, int]
+) -> None:
+    for kind in sorted(expected.keys() | actual.keys()):
+        if expected.get(kind, 0) != actual.get(kind, 0):
+            target = "" if key.new_down is None else f" for new subtask {key.new_down}"
+            raise Unbalanced(
+                f"{phase} does not balance: it {did} {actual.get(kind, 0)} of kind {kind}{target}"
+                f" where there should be {expected.get(kind, 0)}",
+                where=key.where,
+                hint="nothing was published",
+            )
 
 
 def total(entries: Iterable[Entry]) -> Tally:

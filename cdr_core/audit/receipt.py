@@ -2,7 +2,7 @@
 
 The proof is the plan and the ledgers from source to prepared output: deterministic, stored before anything is
 published, its SHA-256 goes into the published snapshot. The receipt is written afterwards: proof, publication,
-attempts, timings.
+attempts, timings. ``docs/receipt.schema.json`` describes both; fields are only ever added to a version.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from cdr_core.audit.ledger import Entry, total
@@ -17,8 +19,62 @@ from cdr_core.audit.ledger import Entry, total
 RECEIPT_VERSION = 1
 
 
-def make_proof(plan_sha256: str, metadata_sha256: str, ledgers: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
-    """Plan and ledgers in a canonical order."""
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The end of a virtual channel, from element ``from_pos`` on, that was left out because it cannot be read.
+
+    ``offset`` is where in the channel's bytes it begins, ``bytes`` how long it is, ``records`` how many it holds where
+    somebody could count them.
+    """
+
+    exchange: str
+    up: int
+    down: int
+    from_pos: int
+    offset: int
+    bytes: int
+    reason: str
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DroppedRecord:
+    """A record that the user asked to leave out."""
+
+    exchange: str
+    up: int
+    down: int
+    pos: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Everything of the source that is not in the output on purpose."""
+
+    quarantine: tuple[Quarantined, ...] = ()
+    dropped: tuple[DroppedRecord, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Nothing where there is nothing, so that a proof without it stays the same bytes."""
+        found: dict[str, Any] = {}
+        order = attrgetter("exchange", "up", "down")
+        if self.quarantine:
+            found["quarantine"] = [asdict(entry) for entry in sorted(self.quarantine, key=order)]
+        if self.dropped:
+            found["dropped_by_request"] = [asdict(entry) for entry in sorted(self.dropped)]
+        return found
+
+
+NOTHING_LEFT_OUT = LeftOut()
+
+
+def make_proof(
+    plan_sha256: str,
+    metadata_sha256: str,
+    ledgers: Mapping[str, Sequence[Entry]],
+    left_out: LeftOut = NOTHING_LEFT_OUT,
+) -> dict[str, Any]:
+    """Plan and ledgers in a canonical order. What was left out is part of it: nobody can add to that list later."""
     return {
         "version": RECEIPT_VERSION,
         "source_metadata_sha256": metadata_sha256,
@@ -27,6 +83,7 @@ def make_proof(plan_sha256: str, metadata_sha256: str, ledgers: Mapping[str, Seq
             phase: [entry.to_json() for entry in sorted(entries, key=lambda e: repr(e.key))]
             for phase, entries in ledgers.items()
         },
+        **left_out.to_json(),
     }
 
 
@@ -44,6 +101,12 @@ def dropped(source: Sequence[Entry]) -> dict[str, int]:
     return counts
 
 
+def _verdict(proof: Mapping[str, Any], equal: bool) -> str:
+    if not equal:
+        return "unbalanced"
+    return "partial" if proof.get("quarantine") or proof.get("dropped_by_request") else "balanced"
+
+
 def make_receipt(
     recovery: Mapping[str, Any],
     proof: Mapping[str, Any],
@@ -51,17 +114,23 @@ def make_receipt(
     published: Sequence[Entry],
     publication: Mapping[str, Any],
     run: Mapping[str, Any],
+    other_elements: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
-    """The receipt of a published recovery. The caller has compared the ledgers; the verdict says so."""
+    """The receipt of a published recovery. The caller has compared the ledgers; the verdict says so.
+
+    ``source`` is what had to be published: all records, without those that the proof lists as left out.
+    ``other_elements`` is what became of watermarks and their kin on the way to the new channels.
+    """
     before, after = total(source), total(published)
     return {
         "version": RECEIPT_VERSION,
-        "verdict": "balanced" if before == after else "unbalanced",
+        "verdict": _verdict(proof, before == after),
         "recovery": dict(recovery),
         "records": {"source": before.records, "published": after.records},
         "bytes": {"source": before.bytes, "published": after.bytes},
         "fingerprint": {"source": before.to_json()["fingerprint"], "published": after.to_json()["fingerprint"]},
         "dropped_by_rule": {"rule": "a table holds records only", "elements": dropped(source)},
+        "other_elements": {name: dict(counts) for name, counts in (other_elements or {}).items()},
         "publication": dict(publication),
         "run": dict(run),
         "proof_sha256": proof_sha256(proof),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cdr_core.rescale.plan import Plan
 
-SHOWN = ("pos", "from_state", "kind", "ts", "length", "row_kind")
+SHOWN = ("pos", "from_state", "kind", "ts", "key_group", "owner", "length", "row_kind")
 
 
 def elements(
@@ -23,20 +23,24 @@ def elements(
     exchange: Annotated[str, typer.Option("--exchange", help="Only this exchange.")] = "",
     parallelism: Annotated[str, typer.Option("--parallelism", help="Owners at 2, slow=2 or same.")] = "same",
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most this many; 0 = all.")] = 0,
+    replace_text: Annotated[
+        bool, typer.Option("--replace-text", help="Show what is no text (half a surrogate pair) as U+FFFD.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Every in-flight element in channel order."""
-    from cdr_core.rescale.elements import element_batches
+    from cdr_core.rescale.elements import OWNER, element_batches, element_schema
 
     plan = _plan(checkpoint, spec, parallelism)
     names = [planned.name for planned in plan.exchanges]
     if exchange and exchange not in names:
         raise Refused(f"the spec has no exchange {exchange!r}", hint=f"it has {', '.join(names)}")
     left = limit or None
+    wanted = frozenset(element_schema(plan).names) - {"raw"} | {OWNER.name}
     for number, channel in enumerate(plan.channels):
         if exchange and plan.exchanges[channel.exchange].name != exchange:
             continue
-        for batch in element_batches(plan, number):
+        for batch in element_batches(plan, number, wanted, replace_text=replace_text):
             shown = batch if left is None else batch.slice(0, left)
             for line in _lines(plan, number, shown):
                 print_json(line) if as_json else typer.echo(_as_text(line))
@@ -61,18 +65,11 @@ def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> list[dict[str, Any
 
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
-    single = plan.subtasks[channel.subtasks[0]].index if len(channel.subtasks) == 1 else None
-    columns = {
-        name: batch.column(name).to_pylist() for name in ("pos", "from_state", "kind", "ts", "length", "row_kind")
-    }
-    groups = batch.column("key_group").to_pylist()
+    columns = {name: batch.column(name).to_pylist() for name in SHOWN}
     fields = json_fields(batch.column(exchange.name))
     lines = []
     for i in range(batch.num_rows):
         is_record = columns["kind"][i] == "record"
-        owner = single
-        if single is None and is_record:
-            owner = groups[i] * exchange.new_down // exchange.max_parallelism
         lines.append(
             {
                 "exchange": exchange.name,
@@ -83,8 +80,8 @@ def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> list[dict[str, Any
                 "from": columns["from_state"][i],
                 "kind": columns["kind"][i],
                 "ts": columns["ts"][i],
-                "key_group": groups[i],
-                "owner": owner if is_record else None,
+                "key_group": columns["key_group"][i],
+                "owner": columns["owner"][i],
                 "row_kind": columns["row_kind"][i],
                 **({"fields": fields[i]} if is_record else {}),
                 "length": columns["length"][i],

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cdr_core.cli.shared import JsonFlag, print_json
-from cdr_core.errors import DiskFull, Refused, StorageError
+from cdr_core.errors import Refused
 
 if TYPE_CHECKING:
     from cdr_core.flink.generate import ExchangeShape, Generated, Spread
@@ -24,7 +18,7 @@ VERSIONS = (3, 6)
 
 
 def generate(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A directory that is new or empty.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A directory or s3:// prefix that is new or empty.")],
     spec: Annotated[str, typer.Option("--spec", help="The job spec: a YAML file. Its operators are made up.")],
     parallelism: Annotated[str, typer.Option("--parallelism", help="Of every operator: 3; or by name: gen=4,slow=3.")],
     size: Annotated[str, typer.Option("--bytes", help="Payload in flight, about: 100MB, 1GiB.")],
@@ -53,7 +47,9 @@ def generate(
     Records of hash exchanges wait where their key belongs, those of custom ones anywhere. Forward, rescale and
     broadcast exchanges, and their neighbours at the same operator, have none, as in Flink.
     """
+    from cdr_core.cli.generate_output import new_output
     from cdr_core.flink.generate import Shape, generate
+    from cdr_core.flink.metadata import write_metadata
     from cdr_core.rescale.spec import parse_spec, read_spec
 
     parsed = parse_spec(read_spec(spec))
@@ -73,98 +69,11 @@ def generate(
         subtasks_per_file=subtasks_per_file,
         buffer=_size("--buffer", buffer),
     )
-    path = _new_directory(directory)
-    with NewFiles(path) as files:
-        generated = generate(shape, files.create)
-        files.settle()
-        _publish(path, generated)
-    _show(path, generated, as_json)
-
-
-class NewFiles:
-    """Files of a directory that are all there when the block ends, or none: a failure takes them away again."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._existed = directory.exists()
-        self._files: dict[Path, BinaryIO] = {}
-
-    def __enter__(self) -> NewFiles:
-        with _explained(self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def create(self, name: str) -> _Written:
-        """A new file of this name, open until the end of the block."""
-        path = self._directory / name
-        with _explained(path):
-            self._files[path] = path.open("xb")
-        return _Written(path, self._files[path])
-
-    def settle(self) -> None:
-        """Close all files, their bytes on the disk: nothing may name a file that a crash can still cut short."""
-        for path, file in self._files.items():
-            with _explained(path):
-                file.flush()
-                os.fsync(file.fileno())
-                file.close()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is None:
-            return
-        for path, file in self._files.items():
-            with suppress(OSError):
-                file.close()
-            path.unlink(missing_ok=True)
-        if not self._existed:
-            with suppress(OSError):
-                self._directory.rmdir()
-
-
-class _Written:
-    """A file whose failures are one sentence."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file = path, file
-
-    def write(self, data: bytes, /) -> None:
-        with _explained(self._path):
-            self._file.write(data)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn an operating-system error into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise DiskFull(f"no room left to write {path}", hint="free some space or generate less") from error
-        if error.errno == errno.EMFILE:
-            raise StorageError("too many open files", hint="give a larger --subtasks-per-file") from error
-        raise StorageError(f"cannot write {path}: {error.strerror}", hint="check the path") from error
-
-
-def _new_directory(directory: str) -> Path:
-    """The path of a local directory that holds nothing."""
-    if "://" in directory and not directory.startswith("file://"):
-        raise Refused(f"{directory} is not a local directory", hint="generate the checkpoint here and copy it there")
-    path = Path(directory.removeprefix("file://")).expanduser().absolute()
-    with _explained(path):
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise Refused(f"{path} exists and is not empty", hint="give a new directory")
-    return path
-
-
-def _publish(path: Path, generated: Generated) -> None:
-    """The metadata comes last: before it there is no checkpoint, with it there is a whole one."""
-    from cdr_core.flink.checkpoint import METADATA_FILE
-    from cdr_core.flink.metadata import write_metadata
-    from cdr_core.storage import storage_for
-
-    uri = str(path / METADATA_FILE)
-    if not storage_for(uri).create(uri, write_metadata(generated.metadata)):
-        raise Refused(f"{uri} appeared meanwhile", hint="give a directory that nobody else writes to")
+    with new_output(directory) as output:
+        generated = generate(shape, output.create)
+        output.settle()
+        output.publish(write_metadata(generated.metadata))
+    _show(output.address, generated, as_json)
 
 
 def _exchanges(spec: JobSpec) -> tuple[ExchangeShape, ...]:
@@ -220,10 +129,10 @@ def _range(text: str) -> tuple[int, int]:
     return _size("--record-bytes", low), _size("--record-bytes", high or low)
 
 
-def _show(path: Path, generated: Generated, as_json: bool) -> None:
+def _show(path: str, generated: Generated, as_json: bool) -> None:
     exchanges = generated.exchanges
     value: dict[str, Any] = {
-        "path": str(path),
+        "path": path,
         "records": sum(exchange.records for exchange in exchanges),
         "elements": sum(exchange.elements for exchange in exchanges),
         "bytes": sum(exchange.bytes for exchange in exchanges),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from cdr_core.errors import CdrError
 if TYPE_CHECKING:
     from cdr_core.flink.checkpoint import Checkpoint
 
-BAR = 30
+LARGEST = 5
+"""Channels that are named one by one."""
 
 
 def inspect(
@@ -20,44 +22,80 @@ def inspect(
     spec: Annotated[str, typer.Option("--spec", help="A job spec, to count elements and records.")] = "",
     as_json: JsonFlag = False,
 ) -> int:
-    """What is in a checkpoint: version, operators, channel state, sizes, skew."""
+    """What is in a checkpoint: its age, what is in flight where, skew, and what stands in the way of a rescale."""
+    from cdr_core.cli.inspect_text import text_of
+
     worst = 0
-    for path in checkpoints:
+    for number, path in enumerate(checkpoints):
+        if number and not as_json:
+            typer.echo()
         try:
             value = describe(path, spec)
         except CdrError as error:
-            worst = error.exit_code
+            worst = max(worst, error.exit_code)
             value = {"path": path, "error": str(error)}
         if as_json:
             print_json(value)
+        elif "error" in value:
+            typer.echo(f"{path}: {value['error']}", err=True)
         else:
-            _show(value)
+            typer.echo("\n".join(text_of(value)))
     return worst
 
 
 def describe(path: str, spec: str) -> dict[str, Any]:
     """One checkpoint as a value."""
+    from cdr_core.cli.blocks import blocks_of, undescribed
     from cdr_core.rescale.source import open_checkpoint
 
     checkpoint = open_checkpoint(path)
     operators = [_operator(checkpoint, number) for number in range(len(checkpoint.metadata.operators))]
-    channels = [channel for operator in operators for channel in operator["channels"]]
     value: dict[str, Any] = {
         "path": checkpoint.directory,
         "version": checkpoint.metadata.version,
         "checkpoint_id": checkpoint.metadata.checkpoint_id,
+        **_age(checkpoint),
         "operators": operators,
         "exchanges": [],
-        "totals": {
-            "bytes": sum(channel["bytes"] for channel in channels),
-            "buffers": sum(channel["buffers"] for channel in channels),
-        },
+        "largest": [],
+        "blocks": [*([] if spec else undescribed(operators)), *blocks_of(checkpoint)],
+        "totals": {},
     }
     if spec:
         from cdr_core.cli.decoded import add_decoded
 
         add_decoded(value, checkpoint, spec)
+    _sum_up(value)
     return value
+
+
+def _sum_up(value: dict[str, Any]) -> None:
+    """Totals and the largest channels; bytes that are not known of one channel are not known of all."""
+    channels = [
+        {"operator": operator["uid"] or operator["name"] or operator["id"], **channel}
+        for operator in value["operators"]
+        for channel in operator["channels"]
+    ]
+    known = [channel for channel in channels if channel["bytes"] is not None]
+    value["largest"] = sorted(known, key=lambda channel: -channel["bytes"])[:LARGEST]
+    value["totals"] |= {
+        "bytes": sum(channel["bytes"] for channel in known) if len(known) == len(channels) else None,
+        "buffers": sum(channel["buffers"] for channel in channels),
+    }
+
+
+def _age(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Flink stores no time of its own in a checkpoint; its `_metadata` is written last, so that object's time serves.
+
+    A copy has the time of copying. A clock that is behind the storage's makes no checkpoint younger than now.
+    """
+    from cdr_core.flink.checkpoint import METADATA_FILE
+    from cdr_core.storage import join, storage_for
+
+    uri = join(checkpoint.directory, METADATA_FILE)
+    modified = storage_for(uri).stat(uri).modified
+    age = max((datetime.now(UTC) - modified).total_seconds(), 0.0)
+    return {"modified": modified.isoformat(timespec="seconds"), "age_s": round(age, 1)}
 
 
 def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
@@ -84,34 +122,3 @@ def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
             for at, piece in checkpoint.channels(operator, side).items()
         ],
     }
-
-
-def _show(value: dict[str, Any]) -> None:
-    if "error" in value:
-        typer.echo(f"{value['path']}: {value['error']}", err=True)
-        return
-    totals = value["totals"]
-    typer.echo(f"{value['path']}")
-    typer.echo(
-        f"  checkpoint {value['checkpoint_id']}, metadata version {value['version']}, "
-        f"{totals['bytes']:,} bytes in flight in {totals['buffers']:,} buffers"
-    )
-    for operator in value["operators"]:
-        name = operator["uid"] or operator["name"] or operator["id"]
-        typer.echo(f"  {name}: parallelism {operator['parallelism']} of at most {operator['max_parallelism']}")
-        _show_subtasks(operator["channels"])
-    for exchange in value["exchanges"]:
-        others = ", ".join(f"{count:,} {kind}" for kind, count in exchange["others"].items())
-        typer.echo(f"  exchange {exchange['name']}: {exchange['records']:,} records{', ' if others else ''}{others}")
-
-
-def _show_subtasks(channels: list[dict[str, Any]]) -> None:
-    """Bytes in flight per side and subtask as bars: skew is what people look for first."""
-    loads: dict[tuple[str, int], int] = {}
-    for channel in channels:
-        key = (channel["side"], channel["subtask"])
-        loads[key] = loads.get(key, 0) + channel["bytes"]
-    largest = max(loads.values(), default=0)
-    for (side, subtask), size in sorted(loads.items()):
-        bar = "█" * round(BAR * size / largest) if largest else ""
-        typer.echo(f"    {side:<6} {subtask:>4}  {bar:<{BAR}}  {size:,} bytes")

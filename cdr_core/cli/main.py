@@ -11,11 +11,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from cdr_core import __version__
+from cdr_core.cli import checkpoint as checkpoint_command
 from cdr_core.cli import elements as elements_command
 from cdr_core.cli import generate as generate_command
 from cdr_core.cli import inspect as inspect_command
+from cdr_core.cli import plan as plan_command
 from cdr_core.cli import recover, recoveries, upkeep
 from cdr_core.cli import spec as spec_command
+from cdr_core.cli import sweep as sweep_command
+from cdr_core.cli import verify as verify_command
 from cdr_core.errors import USAGE_EXIT_CODE, CdrError
 
 app = typer.Typer(
@@ -31,13 +35,18 @@ app.add_typer(database, name="db")
 app.command("inspect")(inspect_command.inspect)
 app.command("elements")(elements_command.elements)
 app.command("spec")(spec_command.spec)
+app.command("plan")(plan_command.plan)
 app.command("generate")(generate_command.generate)
 app.command("recover")(recover.recover)
+app.command("resume")(recover.resume)
 app.command("phase")(recover.phase)
 app.command("status")(recoveries.status)
 app.command("list")(recoveries.list_recoveries)
 app.command("cancel")(recoveries.cancel)
+app.command("checkpoint")(checkpoint_command.checkpoint)
 app.command("receipt")(recoveries.receipt)
+app.command("verify")(verify_command.verify)
+app.command("sweep")(sweep_command.sweep)
 app.command("settings")(upkeep.show_settings)
 database.command("upgrade")(upkeep.upgrade)
 

@@ -7,9 +7,20 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from cdr_core.phases.driver import Progress as PhaseProgress
+
+LINE_SECONDS = 1.0
+"""How often a log gets a line while a phase runs."""
 
 
 class PhaseBars:
@@ -19,13 +30,16 @@ class PhaseBars:
         self._console = Console(stderr=True)
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}
+        self._next_line: dict[str, float] = {}
         self._bars: Progress | None = None
         if sys.stderr.isatty():
             self._bars = Progress(
                 TextColumn("{task.description:>7}"),
                 BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} units  {task.fields[records]:,} records"),
+                DownloadColumn(),
+                TextColumn("{task.fields[units]} units"),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 console=self._console,
             )
 
@@ -48,10 +62,28 @@ class PhaseBars:
             self._line(progress)
             return
         if progress.phase not in self._tasks:
-            self._tasks[progress.phase] = self._bars.add_task(progress.phase, total=progress.units_total, records=0)
-        self._bars.update(self._tasks[progress.phase], completed=progress.units_done, records=progress.records)
+            self._tasks[progress.phase] = self._bars.add_task(progress.phase, total=progress.bytes_total, units="")
+        over = progress.units_done == progress.units_total
+        self._bars.update(
+            self._tasks[progress.phase],
+            completed=progress.bytes,
+            total=progress.bytes if over else progress.bytes_total,  # what was announced is about right, not exact
+            units=f"{progress.units_done}/{progress.units_total}",
+        )
 
     def _line(self, progress: PhaseProgress) -> None:
-        seconds = time.monotonic() - self._started[progress.phase]
+        now = time.monotonic()
+        over = progress.units_done == progress.units_total
+        if not over and now < self._next_line.get(progress.phase, 0.0):
+            return
+        self._next_line[progress.phase] = now + LINE_SECONDS
+        seconds = now - self._started[progress.phase]
         units = f"{progress.units_done}/{progress.units_total} units"
-        self.say(f"{progress.phase}: {units}, {progress.records:,} records, {seconds:.1f} s")
+        left = "" if over or not progress.bytes or not progress.bytes_total else f", about {_left(progress, seconds)} s"
+        self.say(f"{progress.phase}: {units}, {progress.bytes:,} bytes, {seconds:.1f} s{left}{' left' if left else ''}")
+
+
+def _left(progress: PhaseProgress, seconds: float) -> int:
+    """Seconds that the rest takes if it goes on like this."""
+    rest = max((progress.bytes_total or 0) - progress.bytes, 0)
+    return round(seconds * rest / progress.bytes)

@@ -1,4 +1,4 @@
-"""``cdr recover`` and ``cdr phase``: running the phases here, without Airflow."""
+"""``cdr recover``, ``cdr resume`` and ``cdr phase``: running the phases here, without Airflow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, open_repository, print_json
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")]
 Spec = Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")]
 Parallelism = Annotated[str, typer.Option("--parallelism", help="2, slow=2,gen=3 or same.")]
-Target = Annotated[str, typer.Option("--to", help="Where the records go: parquet:DIR.")]
+Target = Annotated[str, typer.Option("--to", help=f"Where the records go: {TARGETS}.")]
 
 
 def recover(
@@ -21,23 +21,50 @@ def recover(
     parallelism: Parallelism,
     to: Target,
     checkpoint_interval: Annotated[str, typer.Option(help="A recovery checkpoint this often, such as 10s.")] = "",
-    on_corrupt: Annotated[str, typer.Option(help="What to do with a damaged channel: fail.")] = "fail",
+    on_corrupt: Annotated[
+        str,
+        typer.Option(help="A damaged channel: fail, or quarantine what is behind the damage and recover the rest."),
+    ] = "fail",
+    one_pass: Annotated[
+        bool, typer.Option("--one-pass", help="Read, filter, route and deliver in one job; then commit.")
+    ] = False,
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run the five phases here. The same checkpoint and target again resumes, or returns the stored result."""
+    """Run the five phases here, or all of them up to commit in one pass.
+
+    The same checkpoint and target again resumes, or returns the stored result.
+    """
     from cdr_core.phases.request import RecoveryRequest, create_in
 
     settings = load_settings()
-    request = RecoveryRequest(checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt)
+    request = RecoveryRequest(checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt, one_pass)
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)
         if create_only:
             _say(as_json, {"recovery": recovery.id, "state": str(recovery.state)}, recovery.id)
             return
-        seconds = _run_phases(repository, recovery.id, settings)
-        summary = _summary(repository, recovery.id, seconds)
+        _run_to_the_end(repository, recovery.id, settings, one_pass, as_json)
+
+
+def resume(
+    recovery: Annotated[str, typer.Argument(metavar="RECOVERY", help="Id of the recovery.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Go on with a recovery after a crash or a failure, the way it was begun; one that is done returns its result."""
+    settings = load_settings()
+    with open_repository(settings) as repository:
+        one_pass = bool(repository.recovery(recovery).settings.get("one_pass"))
+        _run_to_the_end(repository, recovery, settings, one_pass, as_json)
+
+
+def _run_to_the_end(repository: Any, recovery: str, settings: Any, one_pass: bool, as_json: bool) -> None:
+    from cdr_core.phases.quarantine import require_whole
+
+    seconds = _run_phases(repository, recovery, settings, one_pass=one_pass)
+    summary = _summary(repository, recovery, seconds)
     _say(as_json, summary, _as_text(summary))
+    require_whole(recovery, summary["verdict"])
 
 
 def phase(
@@ -48,6 +75,7 @@ def phase(
     """Run one phase of a recovery here; a phase that is done returns its stored result."""
     from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
+    from cdr_core.phases.quarantine import require_whole
     from cdr_core.phases.workers import SparkWorkers
 
     if name not in set(Phase):
@@ -56,16 +84,23 @@ def phase(
     with open_repository(settings) as repository, SparkWorkers(settings) as workers, PhaseBars() as bars:
         result = _run_one(repository, recovery, Phase(name), settings, workers, bars)
     _say(as_json, result, f"{name}: done, {result.get('records', 0):,} records")
+    require_whole(recovery, result.get("verdict", ""))
 
 
-def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, float]:
+def _run_phases(repository: Any, recovery: str, settings: Any, *, one_pass: bool) -> dict[str, float]:
     from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
     from cdr_core.phases.workers import SparkWorkers
 
     seconds: dict[str, float] = {}
     with SparkWorkers(settings) as workers, PhaseBars() as bars:
-        for each in Phase:
+        if one_pass:
+            from cdr_core.phases.onepass.driver import run_one_pass
+
+            started = time.monotonic()
+            run_one_pass(repository, recovery, settings, workers, bars)
+            seconds["one_pass"] = round(time.monotonic() - started, 3)
+        for each in [Phase.COMMIT] if one_pass else Phase:
             started = time.monotonic()
             _run_one(repository, recovery, each, settings, workers, bars)
             seconds[str(each)] = round(time.monotonic() - started, 3)
@@ -87,6 +122,7 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
     from cdr_core.phases.driver import stored_result
 
     result = stored_result(repository, recovery, Phase.COMMIT)
+    passed = stored_result(repository, recovery, Phase.SPILL).get("one_pass")
     return {
         "recovery": recovery,
         "state": str(repository.recovery(recovery).state),
@@ -96,6 +132,7 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
         "bytes": result["bytes"],
         "seconds": seconds,
         "output": result["location"],
+        **({"one_pass": passed} if passed else {}),
     }
 
 
@@ -104,7 +141,18 @@ def _as_text(summary: dict[str, Any]) -> str:
     return (
         f"{summary['recovery']}: {summary['state']}, {summary['verdict']}: {summary['records']:,} records "
         f"({summary['bytes']:,} bytes) in {total:.1f} s\n"
-        f"  output   {summary['output']}\n  receipt  {summary['receipt']}"
+        f"  output   {summary['output']}\n  receipt  {summary['receipt']}{_paths(summary.get('one_pass'))}"
+    )
+
+
+def _paths(passed: dict[str, Any] | None) -> str:
+    """How the bytes of one pass went."""
+    if passed is None:
+        return ""
+    return (
+        f"\n  one pass {passed['memory_bytes']:,} bytes from memory, {passed['disk_bytes']:,} spilled and "
+        f"{passed['replay_bytes']:,} behind them, in {passed['spill_files']} files; {passed['pages']:,} pages; "
+        f"{passed['read_page_bytes']:,} bytes through read pages"
     )
 
 

@@ -44,7 +44,12 @@ def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
         return
     typer.echo(f"{value['recovery']}  {value['state']}  epoch {value['epoch']}")
     for phase in value["phases"]:
-        typer.echo(f"  {phase['name']:<7} {_bar(phase)} {phase['state']}")
+        typer.echo(f"  {phase['name']:<7} {_bar(phase)} {phase['state']}{_left(phase)}")
+        for unit in phase["running"]:
+            typer.echo(f"          unit {unit['unit']}  {unit['bytes']:,} bytes so far")
+    for each in value["checkpoints"]:
+        reason = f"  {each['reason']}" if each["reason"] else ""
+        typer.echo(f"  recovery checkpoint {each['id']}  {each['state']}{reason}")
     if value["error"]:
         typer.echo(f"  {value['error']}")
 
@@ -85,7 +90,10 @@ def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
         "target": recovery.target,
         "error": recovery.error,
         "phases": [_phase(row) for row in repository.phases(recovery_id)],
-        "checkpoints": [{"id": c.checkpoint_id, "state": str(c.state)} for c in repository.checkpoints(recovery_id)],
+        "checkpoints": [
+            {"id": c.checkpoint_id, "state": str(c.state), "epoch": c.epoch, "reason": c.reason}
+            for c in repository.checkpoints(recovery_id)
+        ],
     }
 
 
@@ -95,24 +103,39 @@ def _phase(row: PhaseProgress) -> dict[str, Any]:
         "state": str(row.state),
         "done": row.units_done,
         "total": row.units_total,
-        "records": row.records_done,
-        "bytes": row.bytes_done,
+        "records": row.records_done + sum(records for records, _ in row.running.values()),
+        "bytes": _bytes(row),
+        "bytes_total": row.bytes_total,
         "eta_s": _eta(row),
+        "running": [
+            {"unit": unit, "records": records, "bytes": size} for unit, (records, size) in sorted(row.running.items())
+        ],
     }
 
 
+def _bytes(row: PhaseProgress) -> int:
+    """Finished units, and the units under way as far as they are."""
+    return row.bytes_done + sum(size for _, size in row.running.values())
+
+
 def _eta(row: PhaseProgress) -> float | None:
-    """Seconds left if the rest takes as long as what is done took; unknown before the first unit."""
-    if row.started_at is None or row.ended_at is not None or not row.units_done or row.units_total is None:
+    """Seconds left if the rest takes as long as what is done took; unknown before anything is."""
+    if row.started_at is None or row.ended_at is not None or not row.bytes_total or not _bytes(row):
         return None
     from datetime import UTC, datetime
 
     elapsed = (datetime.now(UTC) - row.started_at).total_seconds()
-    return round(elapsed * (row.units_total - row.units_done) / row.units_done, 1)
+    return round(elapsed * max(row.bytes_total - _bytes(row), 0) / _bytes(row), 1)
+
+
+def _left(phase: dict[str, Any]) -> str:
+    return "" if phase["eta_s"] is None else f", about {phase['eta_s']:.0f} s left"
 
 
 def _bar(phase: dict[str, Any]) -> str:
     if not phase["total"]:
         return "·" * BAR
-    filled = int(BAR * phase["done"] // phase["total"])
+    whole = phase["bytes_total"] or 0
+    done = phase["bytes"] / whole if whole and phase["done"] < phase["total"] else phase["done"] / phase["total"]
+    filled = int(BAR * min(done, 1.0))
     return "█" * filled + "·" * (BAR - filled) + f" {phase['done']}/{phase['total']} units"

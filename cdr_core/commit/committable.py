@@ -8,12 +8,15 @@ from typing import Any
 
 from cdr_core.errors import Refused
 
-COMMITTABLE_VERSION = 1
+COMMITTABLE_VERSION = 2
+"""1 did not say whether the subtask was idle: whoever wrote it counts as active."""
+
+READABLE_VERSIONS = (1, COMMITTABLE_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFile:
-    """A closed data file, relative to the target, with what it must still be when it is published."""
+    """A closed data file, with what it must still be when it is published. ``path`` is as its sink needs it."""
 
     path: str
     records: int
@@ -23,22 +26,28 @@ class PreparedFile:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """The output of one subtask for one recovery checkpoint; there is one even when it holds no file."""
+    """The output of one subtask for one recovery checkpoint; there is one even when it holds no file.
+
+    ``watermark`` in ms is what the subtask's input had said up to the cut, ``None`` = not everywhere yet; ``idle``:
+    nobody has to wait for this subtask's watermark.
+    """
 
     subtask: int
     checkpoint_id: int
     files: tuple[PreparedFile, ...]
     watermark: int | None = None
+    idle: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {"version": COMMITTABLE_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Committable:
-        if value["version"] != COMMITTABLE_VERSION:
-            raise Refused(f"prepared output has version {value['version']}, this cdr reads {COMMITTABLE_VERSION}")
+        if value["version"] not in READABLE_VERSIONS:
+            raise Refused(f"prepared output has version {value['version']}, this cdr reads up to {COMMITTABLE_VERSION}")
         files = tuple(PreparedFile(**file) for file in value["files"])
-        return cls(value["subtask"], value["checkpoint_id"], files, value["watermark"])
+        idle = value["idle"] if value["version"] > 1 else False
+        return cls(value["subtask"], value["checkpoint_id"], files, value["watermark"], idle)
 
     @property
     def records(self) -> int:

@@ -1,4 +1,4 @@
-"""Publishing once: intent → look up → publish → record.
+"""Publishing once: look up → intent → publish → record.
 
 The intent with its proof is durable before the target is touched. Whether a publication happened is only ever decided
 by looking into the target. Publishing is a compare-and-swap on the very base that the look-up saw, so a process that
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cdr_core.commit.sinks.base import Publication, Published, Sink
-from cdr_core.errors import CommitConflict, CommitUnknown
+from cdr_core.commit.sinks.base import LookUp, Publication, Published, Sink
+from cdr_core.errors import CdrError, CommitConflict, CommitUnknown, InDoubt
 from cdr_core.faults import reach
 
 MAXIMUM_CONFLICTS = 100
@@ -20,7 +20,14 @@ MAXIMUM_CONFLICTS = 100
 class CommitLog(Protocol):
     """The durable side: rows of the metadata database, every one written in a fenced transaction."""
 
-    def intend(self, base: int) -> None:
+    def intended_on(self) -> str | None:
+        """The base of the last intent; ``None``: nobody ever tried, so nothing can have been published.
+
+        The last one is enough. Whoever records another base has seen everything after the one before, and what is
+        still on its way to the older base can only come before anything that succeeds the newer one.
+        """
+
+    def intend(self, base: str) -> None:
         """Record that a publication on ``base`` may happen from now on."""
 
     def require_current(self) -> None:
@@ -36,9 +43,11 @@ def publish_once(
     """Make the publication visible exactly once. Returns it, and whether it was found instead of made."""
     for _ in range(MAXIMUM_CONFLICTS):
         seen = sink.look_up(commit_user)
+        published = earlier = seen.find(commit_id)
+        if published is None:
+            _require_sight(seen, log.intended_on())
         log.intend(seen.base)
         reach("commit.intent")
-        published = earlier = seen.find(commit_id)
         if published is None:
             log.require_current()
             reach("commit.before-publish")
@@ -51,16 +60,32 @@ def publish_once(
     raise CommitConflict(f"the target changed {MAXIMUM_CONFLICTS} times while publishing", hint="run commit again")
 
 
-def _try_publish(sink: Sink, base: int, commit_user: str, commit_id: int, publication: Publication) -> Published | None:
-    """``None`` when somebody else published on the base first. An unknown outcome is looked up, never repeated
-    blindly.
+def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, publication: Publication) -> Published | None:
+    """``None`` when somebody else published on the base first.
+
+    After any other failure the outcome is unknown, whatever the failure says of itself: it is looked up, never
+    repeated blindly.
     """
     try:
         return sink.publish(base, publication)
     except CommitConflict:
         return None
-    except CommitUnknown:
-        found = sink.look_up(commit_user).find(commit_id)
-        if found is None:
+    except Exception as error:
+        seen = sink.look_up(commit_user)
+        found = seen.find(commit_id)
+        if found is not None:
+            return found
+        _require_sight(seen, base)
+        if isinstance(error, CdrError):
             raise
-        return found
+        what = f"it is not known whether commit {commit_id} was published ({error or type(error).__name__})"
+        raise CommitUnknown(what, hint="run commit again: it looks into the target first") from error
+
+
+def _require_sight(seen: LookUp, intended: str | None) -> None:
+    """A commit that is not found may have been forgotten: then nobody but a person can tell."""
+    if intended is not None and not seen.covers(intended):
+        raise InDoubt(
+            f"a publication on {intended} was begun, and what the target shows does not go back that far",
+            hint="its snapshots have expired or were rolled back: compare the target with the receipt's counts by hand",
+        )

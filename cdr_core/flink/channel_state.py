@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,22 @@ Int64s = npt.NDArray[np.int64]
 ReadRange = Callable[[int, int], bytes]
 """Reads ``length`` bytes from ``offset``, exactly."""
 
+
+class Fields(Protocol):
+    """Bytes that lie in pieces, and can still give the big-endian i32 at each of some positions."""
+
+    def fields(self, positions: Int64s) -> Int64s: ...
+
+
+Source = bytes | memoryview | npt.NDArray[np.uint8] | ReadRange | Fields
+
 _LONGEST_GAP: Final = 1 << 20
 """Bytes. Below it, one request over unwanted bytes is cheaper than two requests."""
 _LONGEST_READ: Final = 8 << 20
 """Bytes held at a time while length fields are fetched by range."""
 
-_HINT: Final = "the checkpoint is damaged, use another one"
+DAMAGED: Final = "use another checkpoint, or recover what is sound with --on-corrupt quarantine"
+"""What to do about damaged channel state."""
 
 
 class ChannelId(NamedTuple):
@@ -86,7 +96,7 @@ def channel_slices(
 
 
 def read_chunk_extents(
-    source: bytes | memoryview | npt.NDArray[np.uint8] | ReadRange,
+    source: Source,
     offsets: Offsets | Int64s,
     *,
     base: int = 0,
@@ -95,16 +105,16 @@ def read_chunk_extents(
 ) -> tuple[Int64s, Int64s]:
     """Where the chunks at ``offsets`` have their payload: positions in ``source``, and lengths.
 
-    ``source`` is the whole object (bytes, a memory map), or a function that reads a range of it; the stream starts at
-    ``base`` and has ``limit`` bytes (``None``: up to the end, not for a function). Zero-length chunks are normal.
-    Refuses a stream that is not version 0, offsets that do not ascend, negative lengths, chunks beyond the end and
-    chunks that overlap.
+    ``source`` is the whole object (bytes, a memory map), or something that reads parts of it; the stream starts at
+    ``base`` and has ``limit`` bytes (``None``: up to the end, only where the whole object is given). Zero-length
+    chunks are normal. Refuses a stream that is not version 0, offsets that do not ascend, negative lengths, chunks
+    beyond the end and chunks that overlap.
     """
     positions = offsets.numpy() if isinstance(offsets, Offsets) else np.asarray(offsets, dtype=np.int64)
     size = _stream_size(source, base, limit)
     _check_positions(positions, size, base, where)
     fields = np.concatenate([np.zeros(1, dtype=np.int64), positions]) + base
-    values = _read_fields(source, fields) if callable(source) else _gather(_as_array(source), fields)
+    values = _fields_of(source, fields)
     if values[0] != STREAM_VERSION:
         raise _corrupt(f"a channel-state stream has version {values[0]}, not {STREAM_VERSION}", where, base)
     lengths = values[1:]
@@ -134,7 +144,7 @@ def _slices(operator: str, subtask: SubtaskState, side: Side, checkpoint: str | 
         delegate = handle.delegate
         if delegate is None:
             where = Where(checkpoint=checkpoint, operator=operator, subtask=subtask.index)
-            raise CorruptChannelState(f"an {side} channel handle names no stream", where=where, hint=_HINT)
+            raise CorruptChannelState(f"an {side} channel handle names no stream", where=where, hint=DAMAGED)
         if isinstance(handle, MergedChannelHandle):
             for part in handle.channels:
                 channel = ChannelId(handle.subtask, part.a, part.b)
@@ -166,22 +176,28 @@ def _ascending(piece: ChannelSlice, checkpoint: str | None) -> ChannelSlice:
 
 
 def _wrong(piece: ChannelSlice, checkpoint: str | None, what: str) -> CorruptChannelState:
-    return CorruptChannelState(what, where=piece.where(checkpoint), hint=_HINT)
+    return CorruptChannelState(what, where=piece.where(checkpoint), hint=DAMAGED)
 
 
 def _corrupt(what: str, where: Where, offset: int) -> CorruptChannelState:
-    return CorruptChannelState(what, where=replace(where, offset=offset), hint=_HINT)
+    return CorruptChannelState(what, where=replace(where, offset=offset), hint=DAMAGED)
+
+
+def _fields_of(source: Source, fields: Int64s) -> Int64s:
+    if isinstance(source, bytes | memoryview | np.ndarray):
+        return gather_fields(_as_array(source), fields)
+    return _read_fields(source, fields) if callable(source) else source.fields(fields)
 
 
 def _as_array(source: bytes | memoryview | npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return source if isinstance(source, np.ndarray) else np.frombuffer(source, dtype=np.uint8)
 
 
-def _stream_size(source: bytes | memoryview | npt.NDArray[np.uint8] | ReadRange, base: int, limit: int | None) -> int:
+def _stream_size(source: Source, base: int, limit: int | None) -> int:
     """Bytes from ``base`` that may be read."""
-    if callable(source):
+    if not isinstance(source, bytes | memoryview | np.ndarray):
         if limit is None:
-            raise ValueError("a source that is read by range needs a limit")
+            raise ValueError("a source that is read in parts needs a limit")
         return limit
     there = max(len(source) - base, 0)
     return there if limit is None else min(there, limit)
@@ -217,14 +233,14 @@ def _check_lengths(positions: Int64s, lengths: Int64s, size: int, base: int, whe
         raise _corrupt("a chunk overlaps the next one of its channel", where, base + int(positions[wrong[0]]))
 
 
-def _gather(buffer: npt.NDArray[np.uint8], fields: Int64s) -> Int64s:
+def gather_fields(buffer: npt.NDArray[np.uint8], fields: Int64s) -> Int64s:
     """The big-endian i32 at each position."""
     four = buffer[fields[:, np.newaxis] + np.arange(LENGTH_SIZE)]
     return np.ascontiguousarray(four).view(">i4").reshape(-1).astype(np.int64)
 
 
 def _read_fields(read: ReadRange, fields: Int64s) -> Int64s:
-    """As :func:`_gather`, by few reads of bounded size."""
+    """As :func:`gather_fields`, by few reads of bounded size."""
     values = np.empty(len(fields), dtype=np.int64)
     gaps = np.flatnonzero(np.diff(fields) > _LONGEST_GAP) + 1
     breaks = np.append(gaps, len(fields))
@@ -236,6 +252,6 @@ def _read_fields(read: ReadRange, fields: Int64s) -> Int64s:
         )
         first = int(fields[start])
         window = read(first, int(fields[stop - 1]) + LENGTH_SIZE - first)
-        values[start:stop] = _gather(np.frombuffer(window, dtype=np.uint8), fields[start:stop] - first)
+        values[start:stop] = gather_fields(np.frombuffer(window, dtype=np.uint8), fields[start:stop] - first)
         start = stop
     return values

@@ -7,12 +7,13 @@ they lie (mapped files, inline state); a window of the logical byte stream is co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import CorruptChannelState, Where
+from cdr_core.flink.channel_state import DAMAGED
 from cdr_core.kernels import frames
 
 Bytes = npt.NDArray[np.uint8]
@@ -38,20 +39,45 @@ class ChannelBytes:
     def __init__(self, inputs: tuple[Part, ...], outputs: tuple[Part, ...], where: Where) -> None:
         self.where = where
         self.input_size = sum(part.size for part in inputs)
-        self._parts = [(part, _logical_starts(part)) for part in (*inputs, *outputs)]
-        self._begins = np.cumsum([0, *(part.size for part, _ in self._parts)])
-        self.size = int(self._begins[-1])
+        # Plain numbers, found once: a page is copied in microseconds, and summing up chunks each time is not.
+        self._parts: list[tuple[Part, Longs, int, int]] = []
+        self.size = 0
+        for part in (*inputs, *outputs):
+            self._parts.append((part, _logical_starts(part), self.size, self.size + part.size))
+            self.size += part.size
 
     def copy(self, begin: int, end: int, target: Bytes, at: int = 0) -> None:
         """Copy logical bytes [begin, end) to ``target[at:]``."""
         if not 0 <= begin <= end <= self.size or at + (end - begin) > len(target):
             raise ValueError(f"range [{begin}, {end}) does not fit a channel of {self.size} bytes")
-        for (part, logical), first in zip(self._parts, self._begins, strict=False):
-            low, high = max(begin, int(first)), min(end, int(first) + part.size)
+        for part, logical, first, last in self._parts:
+            low, high = max(begin, first), min(end, last)
             if low < high:
                 frames.copy_range(
                     part.source, part.chunk_starts, logical, low - first, high - first, target, at + low - begin
                 )
+
+    def part_at(self, at: int) -> tuple[Part, Longs, int, int]:
+        """The part that holds logical byte ``at``, its chunks' logical starts, and where in the channel it lies."""
+        return next(found for found in self._parts if found[2] <= at < found[3])
+
+    def gather(self, starts: Longs, ends: Longs, target: Bytes) -> int:
+        """Copy runs of logical bytes, in ascending order, one after another; bytes copied."""
+        at = done = 0
+        for part, logical, first, last in self._parts:
+            upto = int(np.searchsorted(ends, last, side="right"))
+            if upto > done:
+                at = frames.gather_chunks(
+                    part.source, part.chunk_starts, logical, first, starts[done:upto], ends[done:upto], target, at
+                )
+                done = upto
+            if done < len(starts) and starts[done] < last:
+                self.copy(int(starts[done]), int(ends[done]), target, at)
+                at += int(ends[done] - starts[done])
+                done += 1
+        if done < len(starts):
+            raise ValueError(f"a run ends at {ends[done]}, beyond a channel of {self.size} bytes")
+        return at
 
 
 def _logical_starts(part: Part) -> Longs:
@@ -96,10 +122,10 @@ def windows(channel: ChannelBytes, begin: int, end: int, position: int, window_s
         if count:
             yield Window(data, base, position, starts[:count], ends[:count], tags[:count])
         if outcome not in (frames.OK, frames.FULL):
-            raise _corrupt(channel, base + used, outcome)
+            raise corrupt_frame(channel, base + used, outcome, end)
         if used == 0:
             if fill == end - base:
-                raise _left_over(channel, base, end)
+                raise left_over(channel, base, end)
             data = _grown(data, fill, end - base)
             filled = fill
             continue
@@ -116,23 +142,28 @@ def _grown(data: Bytes, filled: int, limit: int) -> Bytes:
     return grown
 
 
-def _corrupt(channel: ChannelBytes, offset: int, outcome: int) -> CorruptChannelState:
+def corrupt_frame(channel: ChannelBytes, offset: int, outcome: int, end: int) -> CorruptChannelState:
+    """The error for a frame that cannot be one, at a logical offset of a stretch up to ``end``."""
     what = {
-        frames.BAD_LENGTH: "an impossible record length",
+        frames.BAD_LENGTH: "an impossible record length of {length}",
         frames.BAD_TAG: "an unknown stream element",
         frames.BAD_ELEMENT: "a stream element of the wrong length",
+        frames.BAD_STATUS: "a watermark status that is neither active (0) nor idle (-1)",
+        frames.BAD_ATTRIBUTES: "record attributes whose flag is neither 0 nor 1",
+        frames.CUT_SHORT: "the channel ends inside a record, {length} bytes are announced and {there} are there",
     }[outcome]
-    return CorruptChannelState(what, where=_at(channel, offset), hint="the checkpoint is damaged, use another one")
+    field = np.empty(frames.LENGTH_BYTES, np.uint8)
+    channel.copy(offset, offset + frames.LENGTH_BYTES, field)
+    length = int.from_bytes(field.tobytes(), "big", signed=True)
+    return _damaged(channel, offset, what.format(length=length, there=end - offset - frames.LENGTH_BYTES))
 
 
-def _left_over(channel: ChannelBytes, begin: int, end: int) -> CorruptChannelState:
-    return CorruptChannelState(
-        f"the channel ends inside a record, {end - begin} bytes are left over",
-        where=_at(channel, begin),
-        hint="the checkpoint is damaged, use another one",
-    )
+def left_over(channel: ChannelBytes, begin: int, end: int) -> CorruptChannelState:
+    """The error for bytes behind the last whole frame that are too few to announce another."""
+    needed = frames.LENGTH_BYTES
+    what = f"the channel ends inside a record, {end - begin} of the {needed} bytes of its length are left over"
+    return _damaged(channel, begin, what)
 
 
-def _at(channel: ChannelBytes, offset: int) -> Where:
-    where = channel.where
-    return Where(where.checkpoint, where.exchange, where.operator, where.subtask, where.gate, where.channel, offset)
+def _damaged(channel: ChannelBytes, offset: int, what: str) -> CorruptChannelState:
+    return CorruptChannelState(what, where=replace(channel.where, offset=offset), hint=DAMAGED)

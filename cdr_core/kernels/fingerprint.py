@@ -46,6 +46,10 @@ _PRIME_A, _PRIME_B, _PRIME_C = uint64(PRIME_A), uint64(PRIME_B), uint64(PRIME_C)
 _MIX_A, _MIX_B, _CHAIN = uint64(MIX_A), uint64(MIX_B), uint64(CHAIN)
 
 
+_LONG = 256
+"""Bytes from which on two records are hashed side by side; of shorter ones the processor overlaps several by itself."""
+
+
 @njit(inline="always")
 def _rotate(value: Word, bits: int) -> Word:
     return uint64(value << uint64(bits)) | uint64(value >> uint64(64 - bits))
@@ -60,21 +64,20 @@ def _mix(value: Word) -> Word:
     return value ^ (value >> uint64(32))
 
 
-@njit(cache=True, nogil=True)
-def _tail_word(data: npt.NDArray[np.uint8], start: int, end: int) -> Word:
+@njit(inline="always")
+def _tail_word(data: npt.NDArray[np.uint8], begin: int, at: int, end: int) -> Word:
+    """The last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a word or longer."""
+    if end - begin >= 8:
+        return load_le64(data, end - 8) >> uint64(8 * (8 - (end - at)))
     word = uint64(0)
-    for i in range(start, end):
-        word |= uint64(data[i]) << uint64(8 * (i - start))
+    for i in range(at, end):
+        word |= uint64(data[i]) << uint64(8 * (i - at))
     return word
 
 
-@njit(cache=True, nogil=True)
-def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
-    """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
-    length = uint64(end - start)
-    a: Word = _SEED_A + length
-    b: Word = _SEED_B ^ (length * _PRIME_C)
-    at = start
+@njit(inline="always")
+def _finish(data: npt.NDArray[np.uint8], begin: int, at: int, end: int, a: Word, b: Word) -> tuple[Word, Word]:
+    """Both hash words, from the state after the bytes up to ``at``, which is a multiple of two words from the start."""
     while at + 16 <= end:
         a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
         b = _rotate((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
@@ -83,10 +86,52 @@ def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word
         a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
         at += 8
         if at < end:
-            b = _rotate((b ^ _tail_word(data, at, end)) * _PRIME_B, 29)
+            b = _rotate((b ^ _tail_word(data, begin, at, end)) * _PRIME_B, 29)
     elif at < end:
-        a = _rotate((a ^ _tail_word(data, at, end)) * _PRIME_A, 31)
+        a = _rotate((a ^ _tail_word(data, begin, at, end)) * _PRIME_A, 31)
     return _mix(a + _rotate(b, 17)), _mix(b ^ (a * _PRIME_C))
+
+
+@njit(inline="always")
+def _begin(length: int) -> tuple[Word, Word]:
+    return _SEED_A + uint64(length), _SEED_B ^ (uint64(length) * _PRIME_C)
+
+
+@njit(cache=True, nogil=True)
+def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
+    """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
+    a, b = _begin(end - start)
+    return _finish(data, start, start, end, a, b)
+
+
+@njit(inline="always")
+def _hash_two(
+    data: npt.NDArray[np.uint8], start: int, end: int, next_start: int, next_end: int
+) -> tuple[Word, Word, Word, Word]:
+    """The hash words of two records: a word of one has to wait for the word before it, not for the other record."""
+    a, b = _begin(end - start)
+    c, d = _begin(next_end - next_start)
+    common = min(end - start, next_end - next_start) & ~15
+    at, following, upto = start, next_start, start + common
+    while at < upto:
+        a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
+        b = _rotate((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
+        c = _rotate((c ^ load_le64(data, following)) * _PRIME_A, 31)
+        d = _rotate((d ^ load_le64(data, following + 8)) * _PRIME_B, 29)
+        at += 16
+        following += 16
+    first, second = _finish(data, start, at, end, a, b)
+    third, fourth = _finish(data, next_start, following, next_end, c, d)
+    return first, second, third, fourth
+
+
+@njit(inline="always")
+def _add(sums: npt.NDArray[np.uint64], lane: int, first: Word, second: Word, length: int) -> None:
+    sums[lane, 0] += first
+    sums[lane, 1] += second
+    sums[lane, 2] = sums[lane, 2] * _CHAIN + first
+    sums[lane, 3] += uint64(1)
+    sums[lane, 4] += uint64(length)
 
 
 @njit(cache=True, nogil=True)
@@ -102,16 +147,20 @@ def fold_records(
     Columns: sum of first words, sum of second words, chain, records, raw bytes. A negative lane is left out. Rows are
     added to, not reset, so windows of one channel fold one after another.
     """
-    for i in range(starts.shape[0]):
-        lane = lanes[i]
-        if lane < 0:
-            continue
-        first, second = record_hash(data, starts[i], ends[i])
-        sums[lane, 0] += first
-        sums[lane, 1] += second
-        sums[lane, 2] = sums[lane, 2] * _CHAIN + first
-        sums[lane, 3] += uint64(1)
-        sums[lane, 4] += uint64(ends[i] - starts[i])
+    count = starts.shape[0]
+    i = 0
+    while i < count:
+        if lanes[i] < 0:
+            i += 1
+        elif i + 1 < count and lanes[i + 1] >= 0 and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= _LONG:
+            first, second, third, fourth = _hash_two(data, starts[i], ends[i], starts[i + 1], ends[i + 1])
+            _add(sums, lanes[i], first, second, ends[i] - starts[i])
+            _add(sums, lanes[i + 1], third, fourth, ends[i + 1] - starts[i + 1])
+            i += 2
+        else:
+            first, second = record_hash(data, starts[i], ends[i])
+            _add(sums, lanes[i], first, second, ends[i] - starts[i])
+            i += 1
 
 
 FOLD_COLUMNS = 5

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from cdr_core.kernels.copying import copy_bytes
 from cdr_core.kernels.memory import load_be32, load_be64
 
 TAG_RECORD_WITH_TIMESTAMP = 0
@@ -28,8 +29,11 @@ TAGS = 7
 NO_TIMESTAMP = np.iinfo(np.int64).min
 LENGTH_BYTES = 4
 
-OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT = 0, 1, 2, 3, 4
+OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT, CUT_SHORT, BAD_STATUS, BAD_ATTRIBUTES = 0, 1, 2, 3, 4, 5, 6, 7
 """How a scan ended: input used up, output arrays full, or the first frame that cannot be one."""
+
+ACTIVE, IDLE = 0, -1
+"""What a watermark status says; Flink has no others."""
 
 _FIXED_BODY = np.array([-1, -1, 9, 29, 5, 2, 13], dtype=np.int64)
 """Bytes of an element with its tag, where the kind fixes them; −1 = the value's own length."""
@@ -47,14 +51,16 @@ def scan_frames(
     """Find whole frames in ``data[:size]``: element i is ``data[starts[i]:ends[i]]``, its length field 4 bytes before.
 
     Returns (frames, bytes used, how it ended). With OK the rest is the head of a frame that continues after ``size``.
-    A frame longer than ``limit`` cannot be real: the channel does not hold that many more bytes.
+    A frame that reaches beyond ``limit`` is cut short: the channel does not hold that many more bytes.
     """
     at = 0
     count = 0
     while at + 4 <= size:
         length: Any = np.int64(np.int32(load_be32(data, at)))
-        if length < 1 or at + 4 + length > limit:
+        if length < 1:
             return count, at, BAD_LENGTH
+        if at + 4 + length > limit:
+            return count, at, CUT_SHORT
         if at + 4 + length > size:
             break
         if count == starts.shape[0]:
@@ -65,6 +71,10 @@ def scan_frames(
         fixed = _FIXED_BODY[tag]
         if (fixed >= 0 and length != fixed) or (tag == TAG_RECORD_WITH_TIMESTAMP and length < 9):
             return count, at, BAD_ELEMENT
+        if tag == TAG_WATERMARK_STATUS and np.int32(load_be32(data, at + 5)) not in (ACTIVE, IDLE):
+            return count, at, BAD_STATUS
+        if tag == TAG_RECORD_ATTRIBUTES and data[at + 5] > 1:
+            return count, at, BAD_ATTRIBUTES
         starts[count] = at + 4
         ends[count] = at + 4 + length
         tags[count] = tag
@@ -96,9 +106,12 @@ def element_times(
 def select_runs(
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
+    tags: npt.NDArray[np.int8],
     lanes: npt.NDArray[np.int64],
+    carried: npt.NDArray[np.uint8],
     base: int,
     first_position: int,
+    counts: npt.NDArray[np.int64],
     run_lane: npt.NDArray[np.int64],
     run_start: npt.NDArray[np.int64],
     run_end: npt.NDArray[np.int64],
@@ -107,28 +120,57 @@ def select_runs(
 ) -> int:
     """Merge neighbouring frames of one lane into runs of the logical byte range [start, end), length fields included.
 
-    ``base`` is the logical offset of ``data[0]``; positions count elements of the virtual channel. Negative lanes are
-    left out. The output arrays hold as many entries as there are frames, so they cannot overflow.
+    A record goes to its lane. An element of another kind (lane −1) goes to every lane that carries its tag. ``base`` is
+    the logical offset of ``data[0]``; positions count elements of the virtual channel. Returns how many runs there are:
+    at most one a record, and one a lane and other element, which the caller has made room for.
+
+    ``counts`` is added to, by tag: a row for each lane, of the other elements it was given; one of those that at least
+    one lane was given, one of those that none was.
     """
+    width = carried.shape[0]
+    latest = np.full(width, -1, np.int64)
     runs = 0
-    open_lane = np.int64(-1)
     for i in range(starts.shape[0]):
-        lane = lanes[i]
-        if lane < 0:
-            open_lane = np.int64(-1)
-            continue
-        if lane == open_lane:
-            run_end[runs - 1] = base + ends[i]
-            run_count[runs - 1] += 1
-            continue
-        run_lane[runs] = lane
-        run_start[runs] = base + starts[i] - 4
-        run_end[runs] = base + ends[i]
-        run_position[runs] = first_position + i
-        run_count[runs] = 1
-        runs += 1
-        open_lane = lane
+        first, last = lanes[i], lanes[i]
+        tag = tags[i]
+        if lanes[i] < 0:
+            first, last = 0, width - 1
+        placed = False
+        for lane in range(first, last + 1):
+            if lanes[i] < 0:
+                if carried[lane, tag] == 0:
+                    continue
+                counts[lane, tag] += 1
+                placed = True
+            run = latest[lane]
+            if run >= 0 and run_end[run] == base + starts[i] - 4:
+                run_end[run] = base + ends[i]
+                run_count[run] += 1
+                continue
+            run_lane[runs] = lane
+            run_start[runs] = base + starts[i] - 4
+            run_end[runs] = base + ends[i]
+            run_position[runs] = first_position + i
+            run_count[runs] = 1
+            latest[lane] = runs
+            runs += 1
+        if lanes[i] < 0:
+            counts[width if placed else width + 1, tag] += 1
     return runs
+
+
+@njit(cache=True, nogil=True)
+def place_runs(runs: npt.NDArray[np.int64], cursors: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> None:
+    """Sort runs, whose first row is the lane, by lane: each goes to the place of ``columns`` its lane's cursor says.
+
+    The rows of ``columns`` are those of the runs without the lane. The cursors move on, so that windows of one channel
+    are placed one after another; the caller has made room.
+    """
+    for i in range(runs.shape[1]):
+        place = cursors[runs[0, i]]
+        cursors[runs[0, i]] += 1
+        for row in range(columns.shape[0]):
+            columns[row, place] = runs[row + 1, i]
 
 
 @njit(cache=True, nogil=True)
@@ -152,7 +194,7 @@ def copy_range(
         count = upto - at
         if count > 0:
             source_at = chunk_starts[chunk] + (at - logical_starts[chunk])
-            target[target_at : target_at + count] = source[source_at : source_at + count]
+            copy_bytes(target, target_at, source, source_at, count)
             target_at += count
             at = upto
         chunk += 1
@@ -171,8 +213,45 @@ def gather_runs(
     for i in range(run_start.shape[0]):
         count = run_end[i] - run_start[i]
         begin = run_start[i] - base
-        target[at : at + count] = source[begin : begin + count]
+        if count < 0 or begin < 0 or begin + count > source.shape[0] or at + count > target.shape[0]:
+            raise ValueError("a run does not lie in its source, or does not fit its target")
+        copy_bytes(target, at, source, begin, count)
         at += count
+    return at
+
+
+@njit(cache=True, nogil=True)
+def gather_chunks(
+    source: npt.NDArray[np.uint8],
+    chunk_starts: npt.NDArray[np.int64],
+    logical_starts: npt.NDArray[np.int64],
+    first: int,
+    run_start: npt.NDArray[np.int64],
+    run_end: npt.NDArray[np.int64],
+    target: npt.NDArray[np.uint8],
+    at: int,
+) -> int:
+    """Copy runs, in ascending order, one after another to ``target[at:]``; where the last one ends there.
+
+    As :func:`copy_range` for each of them, and the chunks, whose first byte is logical ``first``, are walked only once.
+    """
+    if run_start.shape[0] == 0:
+        return at
+    size = logical_starts[-1]
+    chunk = max(np.searchsorted(logical_starts, run_start[0] - first, side="right") - 1, 0)
+    before = np.int64(0)
+    for i in range(run_start.shape[0]):
+        begin, end = run_start[i] - first, run_end[i] - first
+        if begin < before or end < begin or end > size or at + end - begin > target.shape[0]:
+            raise ValueError("a run does not lie in its source, or does not fit its target")
+        before = end
+        while begin < end:
+            while logical_starts[chunk + 1] <= begin:
+                chunk += 1
+            count = min(end, logical_starts[chunk + 1]) - begin
+            copy_bytes(target, at, source, chunk_starts[chunk] + begin - logical_starts[chunk], count)
+            begin += count
+            at += count
     return at
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdr_core.metadata.states import (
     CANCEL,
+    HAND_OVER,
     AttemptState,
     CommandState,
     CommitState,
@@ -58,6 +59,7 @@ _DATABASE = {
 
 __all__ = [
     "CANCEL",
+    "HAND_OVER",
     "Attempt",
     "AttemptState",
     "Command",

@@ -17,6 +17,10 @@ CANCEL = "cancel"
 """The kind of command that every runner obeys."""
 
 
+HAND_OVER = "hand-over"
+"""The grant every spill set is born with; the drain releases it when it is over."""
+
+
 class Phase(StrEnum):
     """The five phases of a recovery, in the order in which they run."""
 

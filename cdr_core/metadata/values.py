@@ -124,7 +124,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class PhaseProgress:
-    """A phase's row. Totals are ``None`` while unknown, which is not zero."""
+    """A phase's row. Totals are ``None`` while unknown, which is not zero.
+
+    ``running``: (records, bytes) so far of the units under way, by unit, as of the driver's last look.
+    """
 
     name: Phase
     state: PhaseState
@@ -133,6 +136,7 @@ class PhaseProgress:
     bytes_total: int | None
     bytes_done: int
     records_done: int
+    running: Mapping[str, tuple[int, int]]
     result: Json | None
     started_at: datetime | None
     ended_at: datetime | None

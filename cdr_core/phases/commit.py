@@ -1,12 +1,13 @@
-"""commit: read every prepared file back, compare it with the source, then publish all of them in one step.
+"""commit: read every prepared file back, compare it with the source, then publish what is not published yet.
 
-Unit: a batch of prepared files to check. The publication itself happens once, in the driver, by the commit protocol.
+Unit: a batch of prepared files to check. By default everything is published in one step, once, in the driver, by the
+commit protocol; where each recovery checkpoint was published when it completed, the last one is left to be.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-import cdr_core
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, total
-from cdr_core.audit.receipt import make_proof, make_receipt, proof_sha256
+from cdr_core.audit.receipt import make_proof, make_receipt
 from cdr_core.commit.committable import Committable, PreparedFile
-from cdr_core.commit.protocol import publish_once
-from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
+from cdr_core.commit.database import Rows, TableCommitter
+from cdr_core.commit.events import Close
+from cdr_core.commit.sinks import Sink, sink_for
 from cdr_core.errors import JobFailed
 from cdr_core.kernels import fingerprint
-from cdr_core.metadata import Phase
-from cdr_core.phases.drain import FINAL_CHECKPOINT
+from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.phases.coordination import committables, is_per_checkpoint, publications, restored
 from cdr_core.phases.drain import entries as drained
+from cdr_core.phases.draining.watch import holder
+from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import entries as read_entries
+from cdr_core.phases.run_facts import run_facts
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
+from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.plan import Plan
+from cdr_core.spill.release import delete_released
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
@@ -39,66 +45,75 @@ if TYPE_CHECKING:
 CHECKS_ANEW = True
 """Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again."""
 
+BATCH_BYTES = 4 * 1024 * 1024
+"""About so much of a file is read back at once: a number of rows alone would be any number of bytes."""
+
 CHECKED = ("exchange", "up", "down", "new_down", "raw")
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
-    """All prepared output, one committable per subtask; a missing one is an error, not "nothing to do"."""
-    committables = _committables(drive)
-    missing = set(range(len(drive.plan.subtasks))) - {committable.subtask for committable in committables}
+    """All prepared output up to the last checkpoint; a subtask without an entry for it is an error, not "nothing"."""
+    found, last = committables(drive), last_checkpoint(drive)
+    complete = {entry.subtask for entry in found if entry.checkpoint_id == last}
+    missing = set(range(len(drive.plan.subtasks))) - complete
     if missing:
         raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="recover to another target")
-    return units(committables)
+    return units(found)
+
+
+def last_checkpoint(drive: Drive) -> int:
+    """The recovery checkpoint that the end of the drain completed; its number is that of the publication."""
+    complete = [
+        row.checkpoint_id
+        for row in drive.repository.checkpoints(drive.recovery.id)
+        if row.state is RecoveryCheckpointState.COMPLETED
+    ]
+    if not complete:
+        raise JobFailed("the drain left no complete recovery checkpoint", hint="recover to another target")
+    return max(complete)
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Compare what would be published with what was drained, then publish it exactly once and write the receipt."""
-    ledger = entries(results)
-    require_equal("commit", drained(drive.results(Phase.DRAIN)), ledger)
-    proof = _proof(drive, ledger)
-    log = DatabaseCommitLog(drive, proof)
-    publication = _publication(drive, proof, total(ledger).records)
-    published, found = publish_once(sink_for(drive.recovery.target), log.user, FINAL_CHECKPOINT, publication, log)
-    receipt = _receipt(drive, proof, ledger, published, found)
+    sink, expected = sink_for(drive.recovery.target), drained(drive.results(Phase.DRAIN))
+    ledger = entries(results) if sink.stores else expected
+    require_equal("commit", expected, ledger)
+    proof, last = _proof(drive, ledger), last_checkpoint(drive)
+    rows = Rows(drive.repository, drive.recovery, drive.epoch)
+    committer = TableCommitter(rows, sink, lambda _: proof, final=last)
+    restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
+    made = publications(drive, last, committer.found)
+    receipt = _receipt(drive, proof, ledger, made)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
     write_json(path, receipt)
 
     def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-        transaction.commit_done(log.user, FINAL_CHECKPOINT)
+        for publication in made:
+            transaction.commit_done(rows.user, publication["commit_id"])
         transaction.save_receipt(receipt)
+        let_go(transaction, drive)
 
-    result = {"records": total(ledger).records, "location": published.location, "verdict": receipt["verdict"]}
-    return Finished({**result, "bytes": total(ledger).bytes, "receipt": path}, record)
-
-
-class DatabaseCommitLog:
-    """See :class:`cdr_core.commit.protocol.CommitLog`."""
-
-    def __init__(self, drive: Drive, proof: Mapping[str, Any]) -> None:
-        self._drive, self._proof = drive, proof
-        self.user = commit_user(drive.recovery.id)
-
-    def intend(self, base: int) -> None:
-        with self._drive.fenced() as transaction:
-            transaction.intend(self.user, FINAL_CHECKPOINT, str(base), proof_sha256(self._proof), self._proof)
-
-    def require_current(self) -> None:
-        with self._drive.fenced():
-            pass
-
-    def record(self, published: Published) -> None:
-        with self._drive.fenced() as transaction:
-            transaction.published(self.user, FINAL_CHECKPOINT, published.location, None)
+    result = {"records": total(ledger).records, "location": made[-1]["location"], "verdict": receipt["verdict"]}
+    return Finished(
+        {**result, "bytes": total(ledger).bytes, "receipt": path},
+        record,
+        lambda: delete_released(drive.repository, drive.recovery.id),
+    )
 
 
-def commit_user(recovery: str) -> str:
-    """Stable over retries and unique per recovery: what a look-up in the target searches for."""
-    return f"cdr-{recovery}"
-
-
-def _committables(drive: Drive) -> list[Committable]:
-    return [Committable.from_json(json.loads(row.manifest)) for row in drive.repository.prepared(drive.recovery.id)]
+def let_go(transaction: FencedTransaction, drive: Drive) -> None:
+    """Everything is published: recovery checkpoints expire, and with their grants the spill sets may go."""
+    complete = [
+        row.checkpoint_id
+        for row in drive.repository.checkpoints(drive.recovery.id)
+        if row.state is RecoveryCheckpointState.COMPLETED
+    ]
+    for number in complete:
+        transaction.expire_checkpoint(number, "published")
+    for each in drive.repository.spill_sets(drive.recovery.id):
+        for number in complete:
+            transaction.release_grant(each.id, holder(number))
 
 
 def _proof(drive: Drive, ledger: Sequence[Entry]) -> dict[str, Any]:
@@ -107,68 +122,45 @@ def _proof(drive: Drive, ledger: Sequence[Entry]) -> dict[str, Any]:
         for phase in Phase
         if phase is not Phase.COMMIT
     }
-    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, {**earlier, "commit": ledger})
-
-
-def _publication(drive: Drive, proof: Mapping[str, Any], records: int) -> Publication:
-    files = tuple(file for committable in _committables(drive) for file in committable.files)
-    return Publication(
-        files,
-        {
-            "cdr.recovery": drive.recovery.id,
-            "cdr.commit-user": commit_user(drive.recovery.id),
-            "cdr.commit-id": str(FINAL_CHECKPOINT),
-            "cdr.epoch": str(drive.epoch),
-            "cdr.source-checkpoint": drive.recovery.source.uri,
-            "cdr.records": str(records),
-            "cdr.proof-sha256": proof_sha256(proof),
-        },
-    )
+    ledgers = {**earlier, "commit": ledger}
+    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, ledgers, left_out(drive.results(Phase.READ)))
 
 
 def _receipt(
-    drive: Drive, proof: Mapping[str, Any], ledger: Sequence[Entry], published: Published, found: bool
+    drive: Drive, proof: Mapping[str, Any], ledger: Sequence[Entry], made: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     recovery = drive.repository.recovery(drive.recovery.id)
-    phases = drive.repository.phases(recovery.id)
-    attempts = drive.repository.attempts(recovery.id)
-    seconds = {
-        str(row.name): round((row.ended_at - row.started_at).total_seconds(), 3)
-        for row in phases
-        if row.started_at and row.ended_at
-    }
-    return make_receipt(
+    receipt = make_receipt(
         recovery={
             "id": recovery.id,
             "source": recovery.source.uri,
             "flink_checkpoint_id": recovery.source.flink_checkpoint_id,
             "target": recovery.target,
             "parallelism": recovery.parallelism,
+            "spec": recovery.spec,
         },
         proof=proof,
         source=read_entries(drive.results(Phase.READ)),
         published=ledger,
-        publication={"location": published.location, "commit_id": published.commit_id, "found_by_look_up": found},
-        run={
-            "cdr": cdr_core.__version__,
-            "seconds": seconds,
-            "attempts": [
-                {
-                    "epoch": a.epoch,
-                    "phase": str(a.phase),
-                    "run": a.runner.run,
-                    "try": a.runner.try_number,
-                    "state": str(a.state),
-                }
-                for a in attempts
-            ],
-        },
+        other_elements=_other_elements(drive),
+        publication=dict(made[-1]),
+        run=run_facts(drive),
     )
+    return {**receipt, "publications": list(made)} if is_per_checkpoint(recovery) else receipt
+
+
+def _other_elements(drive: Drive) -> dict[str, Mapping[str, int]]:
+    """What the filter did with elements that are no records, and the closing elements that the spill wrote."""
+    filtered = next(row.result for row in drive.repository.phases(drive.recovery.id) if row.name is Phase.FILTER)
+    closing: Counter[str] = Counter()
+    for line in drive.repository.ledger(drive.recovery.id, Phase.SPILL):
+        closing.update({kind: count for kind, count in line["others"].items() if kind.startswith(CLOSING_PREFIX)})
+    return {**(filtered or {})["others"], "closing": closing}
 
 
 def units(committables: Sequence[Committable]) -> dict[str, Any]:
-    """One unit per committable."""
-    return {f"{c.subtask:05d}-{c.checkpoint_id}": c.to_json() for c in committables}
+    """One unit per committable, named so that a subtask's come in the order of their checkpoints."""
+    return {f"{c.subtask:05d}-{c.checkpoint_id:06d}": c.to_json() for c in committables}
 
 
 def execute(job: Job, _plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcome:
@@ -176,19 +168,26 @@ def execute(job: Job, _plan: Plan, unit: Mapping[str, Any], _name: str) -> Outco
     committable = Committable.from_json(unit)
     sink = sink_for(job.target)
     tallies: dict[ChannelKey, Tally] = {}
-    for file in committable.files:
+    for file in committable.files if sink.stores else ():
         _tally_file(sink, file, tallies)
     ledger = [Entry(key, tally).to_json() for key, tally in tallies.items()]
     return Outcome(committable.records, committable.bytes, {"ledger": ledger})
 
 
 def _tally_file(sink: Sink, file: PreparedFile, tallies: dict[ChannelKey, Tally]) -> None:
+    rows = max(1, BATCH_BYTES * file.records // max(file.bytes, 1))
     with sink.open_file(file) as source:
-        for batch in pq.ParquetFile(source).iter_batches(columns=list(CHECKED)):
+        for batch in _batches(pq.ParquetFile(source), rows):
             for start, end in _same_channel(batch):
                 key = ChannelKey(*(batch.column(name)[start].as_py() for name in CHECKED[:-1]))
                 tally = _tally(batch.column("raw"), start, end)
                 tallies[key] = tallies.get(key, Tally()).then(tally)
+
+
+def _batches(file: pq.ParquetFile, rows: int) -> Iterator[pa.RecordBatch]:
+    """Row group by row group: an iterator over all of them would hold every byte it has read until it ends."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=list(CHECKED))
 
 
 def _same_channel(batch: pa.RecordBatch) -> list[tuple[int, int]]:

@@ -1,94 +1,132 @@
 """drain: hand each new subtask's records to the target's writer, in order, as prepared output that nobody can see yet.
 
-Unit: a new subtask. Its output is one committable per recovery checkpoint, also when there is nothing in it.
+Unit: a new subtask. Its output is one committable per recovery checkpoint, also when there is nothing in it; the end of
+the drain is the last of these checkpoints. A new attempt goes on from the last complete one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Entry, require_equal, total
-from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks import sink_for
-from cdr_core.drain.rows import RowBuilder
-from cdr_core.faults import reach
-from cdr_core.metadata import Phase, Prepared
-from cdr_core.phases.spill import entries as spilled
-from cdr_core.phases.spill import subtask_entry
+from cdr_core.drain.checkpoints import Answer
+from cdr_core.drain.checkpoints import Outcome as Cut
+from cdr_core.drain.rows import table_schema
+from cdr_core.errors import SpillLost, StorageError, Unreadable, Where
+from cdr_core.metadata import HAND_OVER, Phase, SpillSet, SpillSetState
+from cdr_core.phases import spill
+from cdr_core.phases.draining.mailbox import Mailbox, cut_body
+from cdr_core.phases.draining.resume import FINISHED, go_back, handed_over, situation
+from cdr_core.phases.draining.said import NOTHING_SAID
+from cdr_core.phases.draining.task import DrainTask, find_base
+from cdr_core.phases.draining.watch import DRAIN, DrainWatch, committable, complete, prepared, write_manifest
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
-from cdr_core.spill.reader import read_segments
-from cdr_core.spill.segments import SpillSet
+from cdr_core.spill import segments
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
-FINAL_CHECKPOINT = 1
-"""The recovery checkpoint that the end of the drain completes."""
-
 
 def prepare(drive: Drive) -> dict[str, Any]:
-    """The sealed spill sets."""
-    return units(drive.results(Phase.SPILL))
+    """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
+    sink_for(drive.recovery.target).create(table_schema(drive.plan))
+    sets = _sealed(drive)
+    cuts = go_back(drive, [each.subtask for each in sets])
+    respill = spill.prepare(drive)
+    sizes = {result["subtask"]: result["sizes"] for result in drive.results(Phase.SPILL)}
+    with drive.fenced() as transaction:
+        for each in sets:
+            transaction.acquire_grant(each.id, DRAIN)
+    return {
+        f"{each.subtask:05d}": {
+            "subtask": each.subtask,
+            "manifest": each.manifest,
+            "base": cuts.get(each.subtask),
+            "spill": respill[f"{each.subtask:05d}"],
+            "sizes": sizes[each.subtask],
+        }
+        for each in sets
+    }
+
+
+def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
+    """Recovery checkpoints while the units run."""
+    return DrainWatch(drive, job, units, situation(drive, units))
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
-    """The prepared output holds what was spilled, in order; its rows make it known."""
+    """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
     ledger = entries(results)
-    require_equal("drain", spilled(drive.results(Phase.SPILL)), ledger)
-    committables = [Committable.from_json(result["committable"]) for result in results]
+    require_equal("drain", spill.entries(drive.results(Phase.SPILL)), ledger)
+    known = handed_over(drive)
+    number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
+    answers = [_final_answer(number, result, known) for result in results]
+    manifest, sha256 = write_manifest(drive, number, answers)
+    sets = _sealed(drive)
 
     def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-        for committable in committables:
-            transaction.add_prepared(_prepared(committable))
+        transaction.begin_checkpoint(number)
+        for answer in answers:
+            transaction.add_prepared(prepared(committable(answer)))
+        complete(transaction, drive, number, manifest, sha256, kept=False)
+        for each in sets:
+            transaction.release_grant(each.id, DRAIN)
+            transaction.release_grant(each.id, HAND_OVER)
 
-    return Finished({"records": total(ledger).records}, record)
-
-
-def _prepared(committable: Committable) -> Prepared:
-    text = json.dumps(committable.to_json(), sort_keys=True)
-    return Prepared(
-        subtask=committable.subtask,
-        checkpoint_id=committable.checkpoint_id,
-        manifest=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-        records=committable.records,
-        bytes=committable.bytes,
-        watermark=committable.watermark,
-    )
+    return Finished({"records": total(ledger).records, "checkpoints": number}, record)
 
 
-def units(spill_results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One unit per new subtask."""
-    return {f"{r['subtask']:05d}": {"subtask": r["subtask"], "manifest": r["manifest"]} for r in spill_results}
+def _final_answer(number: int, result: Mapping[str, Any], known: frozenset[str]) -> Answer:
+    files = [file for file in result["files"] if file["path"] not in known]
+    body = cut_body(files, None, result["ledger"], {}, result["manifest"], result.get("said", NOTHING_SAID))
+    return Answer(number, result["subtask"], Cut.CUT, FINISHED, FINISHED, body)
+
+
+def _sealed(drive: Drive) -> list[SpillSet]:
+    sets = drive.repository.spill_sets(drive.recovery.id)
+    return [each for each in sets if each.state is SpillSetState.SEALED]
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
-    """Drain the subtask's spill set into one prepared file, or none if it holds no record."""
-    spill_set = SpillSet.from_json(read_json(unit["manifest"]))
-    builder = RowBuilder(plan, spill_set.subtask)
-    files: tuple[PreparedFile, ...] = ()
-    if spill_set.segments:
-        file_name = f"{job.recovery}/e{job.epoch}-{name}"
-        with sink_for(job.target).writer(file_name, builder.schema) as writer:
-            for body in read_segments(spill_set):
-                writer.write(builder.build(body))
-        assert writer.prepared is not None
-        files = (writer.prepared,)
-    reach("drain.prepared")
-    committable = Committable(spill_set.subtask, FINAL_CHECKPOINT, files)
-    ledger = [subtask_entry(plan, spill_set.subtask, number, tally) for number, tally in builder.tallies.items()]
+    """Drain the subtask from where it is. A spill set that is lost or damaged is made again from the checkpoint."""
+    key = name.partition("-")[0]
+    mailbox = Mailbox(job.directory)
+    mailbox.start(key)
+    manifest, again = str(unit["manifest"]), 0
+    while True:
+        try:
+            task = DrainTask(job, plan, key, f"{name}-{again}", _load(manifest, unit["subtask"]), manifest)
+            detail = task.run(find_base(mailbox, key, unit["base"]))
+            break
+        except SpillLost:
+            if again:
+                raise
+            again += 1
+            manifest = _spill_again(job, plan, unit, name)
     return Outcome(
-        records=committable.records,
-        bytes=committable.bytes,
-        detail={"committable": committable.to_json(), "ledger": [entry.to_json() for entry in ledger]},
+        records=sum(entry["records"] for entry in detail["ledger"]),
+        bytes=sum(entry["bytes"] for entry in detail["ledger"]),
+        detail={"subtask": unit["subtask"], **detail},
     )
+
+
+def _spill_again(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> str:
+    """The same set once more: with the sizes of the first time it has the same bytes, so every cut still fits it."""
+    return str(spill.execute(replace(job, **unit["sizes"]), plan, unit["spill"], name).detail["manifest"])
+
+
+def _load(manifest: str, subtask: int) -> segments.SpillSet:
+    try:
+        return segments.SpillSet.from_json(read_json(manifest))
+    except (StorageError, Unreadable) as error:
+        raise SpillLost(f"spill manifest {manifest} cannot be read", where=Where(subtask=subtask)) from error
 
 
 def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:

@@ -9,21 +9,33 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from cdr_core.errors import Cancelled, CdrError, Fenced, JobFailed, Refused
 from cdr_core.faults import reach
-from cdr_core.metadata import CANCEL, CommandState, FencedTransaction, Phase, Recovery, Repository
-from cdr_core.phases.unit import Finished, Job, load_plan
+from cdr_core.metadata import (
+    CANCEL,
+    AttemptState,
+    Command,
+    CommandState,
+    FencedTransaction,
+    Phase,
+    Recovery,
+    Repository,
+)
+from cdr_core.phases.meter import read_meters
+from cdr_core.phases.onepass.mode import Way, refuse_mixing
+from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan, step_of
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
 from cdr_core.storage.local import host_id
+from cdr_core.sweep import sweep_recovery
 
 HEARTBEAT_SECONDS = 2.0
 """How often an idle driver asks the database whether it is still the one."""
@@ -38,6 +50,7 @@ class Progress:
     units_total: int
     records: int
     bytes: int
+    bytes_total: int | None
 
 
 Report = Callable[[Progress], None]
@@ -68,12 +81,17 @@ class Drive:
         """A transaction that only the newest attempt can have."""
         return self.repository.fenced(self.recovery.id, self.epoch)
 
-    def results(self, phase: Phase) -> list[dict[str, Any]]:
-        """What the units of a finished phase left, in unit order."""
+    def results(self, phase: Phase, step: str = "") -> list[dict[str, Any]]:
+        """What the units of a finished phase, or of a step of it, left, in unit order."""
         rows = sorted(self.repository.units(self.recovery.id, phase), key=lambda row: row.unit)
-        return [dict(row.result) for row in rows]
+        return [dict(row.result) for row in rows if step_of(row.unit) == step]
 
-    def job(self) -> Job:
+    @property
+    def staged(self) -> str:
+        """The index of what read staged; empty where the source lies on local disks."""
+        return str(stored_result(self.repository, self.recovery.id, Phase.READ).get("staged", ""))
+
+    def job(self, *, step: str = "", staged: str = "") -> Job:
         """What travels to the executors."""
         return Job(
             phase=str(self.phase),
@@ -84,7 +102,27 @@ class Drive:
             target=self.recovery.target,
             segment_size=self.settings.segment_size,
             spill_file_size=self.settings.spill_file_size,
+            page_size=self.settings.page_size,
+            memory_budget=self.settings.memory_budget,
+            checkpoints=self.settings.checkpoint_during_recovery,
+            step=step,
+            staged=staged,
+            on_corrupt=self.recovery.options["on_corrupt"],
+            scratch=self.settings.scratch,
         )
+
+
+class Watch(Protocol):
+    """What a phase does in its driver while its units run, besides recording them."""
+
+    def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
+        """A finished unit is about to be recorded; raise to refuse it."""
+
+    def poll(self) -> None:
+        """One round, after the finished units were recorded."""
+
+    def command(self, command: Command) -> None:
+        """A user asks for something; whoever takes it answers it."""
 
 
 class Recorder:
@@ -93,8 +131,19 @@ class Recorder:
     With ``redo`` a unit that an earlier attempt finished is done again: what it looked at may have changed since.
     """
 
-    def __init__(self, drive: Drive, job: Job, total: int, report: Report, redo: bool) -> None:
-        self._drive, self._job, self._total, self._report = drive, job, total, report
+    def __init__(
+        self,
+        drive: Drive,
+        job: Job,
+        total: tuple[int, int | None],
+        report: Report,
+        *,
+        redo: bool,
+        watch: Watch | None = None,
+    ) -> None:
+        self._drive, self._job, self._report = drive, job, report
+        self._total, self._total_bytes = total
+        self._watch = watch
         self._storage = storage_for(job.results)
         rows = drive.repository.units(drive.recovery.id, drive.phase)
         kept = [row for row in rows if not redo or row.epoch == drive.epoch]
@@ -109,28 +158,41 @@ class Recorder:
             unit = uri.rpartition("/")[2].removesuffix(".json")
             if unit not in self.recorded:
                 self._record(unit, uri)
+        if self._watch is not None:
+            self._watch.poll()
         if time.monotonic() - self._last_contact > HEARTBEAT_SECONDS:
             self._obey()
 
     def _obey(self) -> None:
         """Do what users asked for meanwhile; asking at all shows whether this attempt is still the one."""
-        cancelled = False
+        running = {unit: done for unit, done in read_meters(self._job).items() if unit not in self.recorded}
         with self._drive.fenced() as transaction:
-            for command in transaction.take_commands():
-                if command.kind == CANCEL:
-                    cancelled = True
-                else:
-                    transaction.answer_command(
-                        command.id, CommandState.REFUSED, {"reason": f"{self._job.phase} knows no {command.kind}"}
-                    )
+            transaction.set_running(self._drive.phase, running)
+            taken = transaction.take_commands()
+            cancelled = any(command.kind == CANCEL for command in taken)
+            others = [command for command in taken if command.kind != CANCEL]
             if cancelled:
                 transaction.cancel_recovery()
+            elif self._watch is None:
+                self._refuse(transaction, others)
         self._last_contact = time.monotonic()
+        self.report(running)
         if cancelled:
             raise Cancelled(f"recovery {self._drive.recovery.id} was cancelled by its user")
+        if self._watch is not None:
+            for command in others:
+                self._watch.command(command)
+
+    def _refuse(self, transaction: FencedTransaction, commands: Sequence[Command]) -> None:
+        """This phase takes no commands: whoever asked may ask again later."""
+        for command in commands:
+            answer = {"reason": f"{self._job.phase} cannot take a {command.kind}", "not_ready": True}
+            transaction.answer_command(command.id, CommandState.REFUSED, answer)
 
     def _record(self, unit: str, manifest: str) -> None:
         value = read_json(manifest)
+        if self._watch is not None:
+            self._watch.accept(unit, value["detail"])
         reach(f"{self._job.phase}.before-record")
         with self._drive.fenced() as transaction:
             record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
@@ -142,10 +204,19 @@ class Recorder:
         self._bytes += value["bytes"]
         self.report()
 
-    def report(self) -> None:
-        """Tell whoever watches how far we are."""
-        progress = Progress(self._job.phase, len(self.recorded), self._total, self._records, self._bytes)
-        self._report(progress)
+    def report(self, running: Mapping[str, tuple[int, int]] | None = None) -> None:
+        """Tell whoever watches how far we are, units under way included."""
+        under_way = (running or {}).values()
+        self._report(
+            Progress(
+                phase=self._job.phase,
+                units_done=len(self.recorded),
+                units_total=self._total,
+                records=self._records + sum(records for records, _ in under_way),
+                bytes=self._bytes + sum(size for _, size in under_way),
+                bytes_total=self._total_bytes,
+            )
+        )
 
 
 def run_phase(
@@ -159,9 +230,23 @@ def run_phase(
 ) -> Mapping[str, Any]:
     """Run a phase under an epoch that was taken for it. Failures are recorded, unless somebody else took over."""
     drive = Drive(repository, repository.recovery(recovery_id), phase, epoch, settings)
+
+    def work() -> Mapping[str, Any]:
+        if phase is not Phase.COMMIT:
+            refuse_mixing(repository, recovery_id, Way.PHASES)
+        return _run(drive, workers, report)
+
+    result = run_attempt(drive, workers, work)
+    if phase.successor is None:
+        workers.end(drive)
+    return result
+
+
+def run_attempt(drive: Drive, workers: Workers, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Do the work of an attempt, whose failure is recorded unless somebody else took over."""
     try:
         _refuse_other_host(drive)
-        result = _run(drive, workers, report)
+        return work()
     except Fenced:
         raise
     except Cancelled:
@@ -174,10 +259,7 @@ def run_phase(
         raise
     except Exception as error:
         _record_failure(drive, f"{type(error).__name__}: {error}")
-        raise JobFailed(f"phase {phase} failed: {type(error).__name__}: {error}") from error
-    if phase.successor is None:
-        workers.end(drive)
-    return result
+        raise JobFailed(f"phase {drive.phase} failed: {type(error).__name__}: {error}") from error
 
 
 def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Mapping[str, Any]:
@@ -188,14 +270,40 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
 
 def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     workers.start(drive)
+    sweep_after_failure(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
     units: dict[str, Any] = module.prepare(drive)
-    job = drive.job()
-    write_json(job.units, units)
+    step: Any = importlib.import_module(f"cdr_core.phases.{module.FIRST}") if hasattr(module, "FIRST") else None
+    first: dict[str, Any] = step.prepare(drive) if step else {}
+    total = len(first) + len(units), _expected_bytes(drive) + (step.expected_bytes(first) if step else 0)
     with drive.fenced() as transaction:
-        transaction.set_total(drive.phase, len(units), None)
+        transaction.set_total(drive.phase, *total)
+    stepped: Mapping[str, Any] = {}
+    if first:
+        job = drive.job(step=module.FIRST)
+        do_units(drive, workers, Recorder(drive, job, total, report, redo=False), job, first)
+        stepped = step.finish(drive, first, drive.results(drive.phase, module.FIRST))
+    job = drive.job(staged=stepped.get("staged", drive.staged))
     redo = getattr(module, "CHECKS_ANEW", False)
-    recorder = Recorder(drive, job, len(units), report, redo)
+    watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
+    do_units(drive, workers, Recorder(drive, job, total, report, redo=redo, watch=watch), job, units)
+    results = drive.results(drive.phase)
+    finished: Finished = module.finish(drive, results)
+    fetched = sum(result.get(FETCHED, 0) for result in results)
+    result = {**finished.result, **({FETCHED: fetched} if fetched else {}), **stepped}
+    reach(f"{drive.phase}.before-done")
+    with drive.fenced() as transaction:
+        finished.record(transaction)
+        transaction.finish_phase(drive.phase, result)
+    reach(f"{drive.phase}.after-done")
+    with suppress(CdrError, OSError):
+        finished.clean_up()
+    return result
+
+
+def do_units(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
+    """Have every unit done that is not recorded yet; afterwards all of them are."""
+    write_json(job.units, units)
     recorder.report()
     pending = [unit for unit in units if unit not in recorder.recorded]
     if pending:
@@ -204,13 +312,24 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     missing = sorted(set(units) - recorder.recorded)
     if missing:
         raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
-    finished: Finished = module.finish(drive, drive.results(drive.phase))
-    reach(f"{drive.phase}.before-done")
-    with drive.fenced() as transaction:
-        finished.record(transaction)
-        transaction.finish_phase(drive.phase, finished.result)
-    reach(f"{drive.phase}.after-done")
-    return finished.result
+
+
+def sweep_after_failure(drive: Drive) -> None:
+    """An attempt that failed or was overtaken may have left files that no row names."""
+    attempts = drive.repository.attempts(drive.recovery.id)
+    if any(attempt.state in (AttemptState.FAILED, AttemptState.FENCED) for attempt in attempts):
+        sweep_recovery(drive.repository, drive.recovery.id, drive.settings)
+
+
+def _expected_bytes(drive: Drive) -> int:
+    """About how many bytes the phase will have handled: for an estimate of the time left, and for nothing else."""
+    if drive.phase in (Phase.READ, Phase.FILTER):
+        return sum(channel.bytes for channel in drive.plan.channels)
+    if drive.phase is Phase.COMMIT:
+        return sum(entry.bytes for entry in drive.repository.prepared(drive.recovery.id))
+    rows = {row.name: row for row in drive.repository.phases(drive.recovery.id)}
+    assert drive.phase.predecessor is not None, "only read has none"
+    return rows[drive.phase.predecessor].bytes_done
 
 
 def _refuse_other_host(drive: Drive) -> None:
@@ -224,9 +343,16 @@ def _refuse_other_host(drive: Drive) -> None:
 
 
 def _record_failure(drive: Drive, error: str) -> None:
-    """Best effort: the error itself must reach the user even when the database is away."""
-    with suppress(CdrError), drive.fenced() as transaction:
-        transaction.fail_attempt(error)
+    """Best effort: the error itself must reach the user even when the database is away. An attempt that was overtaken
+    is fenced, whatever else it ran into: its successor may have swept its files.
+    """
+    try:
+        with drive.fenced() as transaction:
+            transaction.fail_attempt(error)
+    except Fenced:
+        raise
+    except CdrError:
+        return
 
 
 def as_line(value: Mapping[str, Any]) -> str:

@@ -1,68 +1,112 @@
 """filter: which new subtask owns each record, as runs of byte ranges.
 
 Unit: a batch of splits of virtual channels. A channel with one possible owner passes through undecoded; of the others
-the key of every record is found and hashed. Elements that are not records have no owner: a table holds records only,
-so they stay behind and are counted.
+every record is read through the unit's one read page, and its owner found. Elements that are not records follow the
+rule in :mod:`cdr_core.rescale.other_elements`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_partition, total
-from cdr_core.errors import Where
-from cdr_core.flink.decode import BadValue
-from cdr_core.flink.keys import key_groups
-from cdr_core.flink.types import TypeDescription, parse_type
-from cdr_core.flink.virtual_channel import Window, windows
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.audit.ledger import ChannelKey, Entry, require_accounted, require_others, require_partition, total
+from cdr_core.flink.read_page import PageCounts
+from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.metadata import Phase
-from cdr_core.phases.read import WINDOW
 from cdr_core.phases.read import entries as read_entries
 from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.rescale.columns import require_old_owner
-from cdr_core.rescale.plan import Plan, PlannedExchange, VirtualChannel
-from cdr_core.rescale.source import open_channel
-from cdr_core.storage.local import local_path, publish_exclusively, temporary_beside
+from cdr_core.rescale.carried import Longs, bytes_of_runs
+from cdr_core.rescale.filter_context import FilterContext
+from cdr_core.rescale.other_elements import rules, written
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.salvage import open_again
+from cdr_core.rescale.selection import RUN_COLUMNS, Selector
+from cdr_core.storage import is_local, join
+from cdr_core.storage.making import making
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
 
-RUNS = pa.schema([(name, pa.int64()) for name in ("subtask", "start", "end", "position", "count")])
-
-Longs = npt.NDArray[np.int64]
+RUNS = pa.schema([(name, pa.int64()) for name in RUN_COLUMNS[1:]])
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The splits that read found."""
-    return units(drive.results(Phase.READ), drive.plan.split_size)
+    whole = not is_local(drive.workspace.root)
+    return units(drive.results(Phase.READ), drive.plan.split_size, whole_channels=whole)
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
-    """Every record of the source has exactly one owner, or the phase fails with the channel's name."""
+    """Every record of the source has exactly one owner, and every other element went where its rule says, or the phase
+    fails with the channel's name.
+    """
     ledger = entries(results)
-    require_partition(read_entries(drive.results(Phase.READ)), ledger)
+    source = read_entries(drive.results(Phase.READ))
+    require_partition(source, ledger)
+    require_accounted("filter", source, _accounts(drive.plan, results))
+    require_others("filter", _by_rule(drive.plan, source), ledger)
+    pages = PageCounts()
+    for result in results:
+        pages = pages.plus(PageCounts.from_json(result["page"]))
     return Finished(
-        {"records": total(ledger).records},
+        {"records": total(ledger).records, "others": _others(results, ledger), "page": pages.to_json()},
         lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
     )
 
 
-def units(read_results: Sequence[Mapping[str, Any]], split_size: int) -> dict[str, Any]:
-    """Splits packed into batches of about ``split_size`` bytes."""
-    batches: list[list[dict[str, int]]] = []
+def _accounts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[ChannelKey, Counter[str]]:
+    """By virtual channel: its other elements as the filter met them, each once, by kind."""
+    found: dict[ChannelKey, Counter[str]] = {}
+    for result in results:
+        for line in result["accounts"]:
+            counts = found.setdefault(_key(plan, line["channel"]), Counter())
+            for name in ("kept", "merged", "dropped"):
+                counts.update(line[name])
+    return found
+
+
+def _by_rule(plan: Plan, source: Sequence[Entry]) -> dict[ChannelKey, Mapping[str, int]]:
+    """By virtual channel and new subtask: the other elements that the rule puts there."""
+    others = {entry.key: entry.others for entry in source}
+    return {
+        _key(plan, number, subtask): written(others.get(_key(plan, number), {}), rule)
+        for number, channel in enumerate(plan.channels)
+        for subtask, rule in zip(channel.subtasks, rules(plan, number), strict=True)
+    }
+
+
+def _others(results: Sequence[Mapping[str, Any]], ledger: Sequence[Entry]) -> dict[str, dict[str, int]]:
+    """What became of the other elements, in total; written = kept, and replicas of it."""
+    totals: dict[str, Counter[str]] = {name: Counter() for name in ("kept", "merged", "dropped", "written")}
+    for result in results:
+        for line in result["accounts"]:
+            for name in ("kept", "merged", "dropped"):
+                totals[name].update(line[name])
+    for entry in ledger:
+        totals["written"].update(entry.others)
+    return {name: dict(counts) for name, counts in totals.items()}
+
+
+def units(
+    read_results: Sequence[Mapping[str, Any]], split_size: int, *, whole_channels: bool = False
+) -> dict[str, Any]:
+    """Splits packed into batches of about ``split_size`` bytes.
+
+    With ``whole_channels`` a channel is not divided between units: on another host each would have to fetch all of it,
+    because only its bytes tell where its chunks end.
+    """
+    batches: list[list[dict[str, Any]]] = []
     room = 0
     for split in _splits(read_results):
         size = split["end"] - split["start"]
-        if not batches or room < size:
+        goes_on = whole_channels and split["number"] > 0
+        if not batches or (room < size and not goes_on):
             batches.append([])
             room = split_size
         batches[-1].append(split)
@@ -70,98 +114,109 @@ def units(read_results: Sequence[Mapping[str, Any]], split_size: int) -> dict[st
     return {f"{index:05d}": {"splits": batch} for index, batch in enumerate(batches)}
 
 
-def _splits(read_results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, int]]:
+def _splits(read_results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     channels = sorted((c for result in read_results for c in result["channels"]), key=lambda c: int(c["channel"]))
     for channel in channels:
-        points = [*channel["splits"], [channel["size"], None]]
-        for number, ((start, position), (end, _)) in enumerate(pairwise(points)):
-            if start < end:
-                yield {
-                    "channel": channel["channel"],
-                    "number": number,
-                    "start": start,
-                    "end": end,
-                    "position": position,
-                }
+        for number, split in enumerate(channel["splits"]):
+            damaged = "quarantine" in channel
+            yield {"channel": channel["channel"], "number": number, "damaged": damaged, **split}
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Select the records of the unit's splits; the runs lie in one file, addressed by parts."""
-    file = local_path(job.directory) / f"selection-{name}.arrow"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = join(job.directory, f"selection-{name}.arrow")
     parts: list[dict[str, Any]] = []
-    with temporary_beside(file) as temporary:
-        _write_selection(temporary, plan, unit, parts)
-        publish_exclusively(temporary, file)
+    selector = Selector(plan, filter_context(job, plan))
+    with closing(selector), making(file, job.makes) as temporary, _carrier(job, name) as carrier:
+        accounts = _write_selection(temporary, plan, selector, unit, parts, carrier)
+    detail = {"file": file, "parts": parts, "accounts": accounts, "page": selector.page.counts.to_json()}
     return Outcome(
         records=sum(part["entry"]["records"] for part in parts),
         bytes=sum(part["entry"]["bytes"] for part in parts),
-        detail={"file": str(file), "parts": parts},
+        detail=detail if carrier is None else {**detail, "carried": carrier.uri},
     )
 
 
-def _write_selection(path: Path, plan: Plan, unit: Mapping[str, Any], parts: list[dict[str, Any]]) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, RUNS) as writer:
+class _Carrier:
+    """Bytes that the unit had to look at, by owner: whoever spills them need not read the source again."""
+
+    def __init__(self, uri: str, sink: IO[bytes]) -> None:
+        self.uri, self._sink = uri, sink
+
+    def add(self, channel: ChannelBytes, starts: Longs, ends: Longs) -> list[int]:
+        """Where in the object the bytes of the runs are."""
+        begin = self._sink.tell()
+        for piece in bytes_of_runs(channel, starts, ends):
+            self._sink.write(piece.data)
+        return [begin, self._sink.tell()]
+
+
+@contextmanager
+def _carrier(job: Job, name: str) -> Iterator[_Carrier | None]:
+    """None for a workspace on a disk: there everybody maps the source or its staged copy, and nothing is fetched."""
+    if is_local(job.root):
+        yield None
+        return
+    uri = join(job.directory, f"carried-{name}.bytes")
+    with making(uri, job.makes) as temporary, temporary.open("xb") as sink:
+        yield _Carrier(uri, sink)
+
+
+def filter_context(job: Job, plan: Plan) -> FilterContext:
+    """Filtering is on where some channel's records have several possible owners."""
+    if all(len(channel.subtasks) == 1 for channel in plan.channels):
+        return FilterContext.disabled()
+    return FilterContext(enabled=True, page_size=job.page_size, spill_dirs=(str(job.makes),))
+
+
+def _write_selection(
+    path: Path,
+    plan: Plan,
+    selector: Selector,
+    unit: Mapping[str, Any],
+    parts: list[dict[str, Any]],
+    carrier: _Carrier | None,
+) -> list[dict[str, Any]]:
+    """The runs to the file, the parts to the list; returns what became of the splits' other elements."""
+    accounts = []
+    # A channel is fetched as a whole, so what of it need not be looked at is carried as well.
+    fetched = {split["channel"] for split in unit["splits"] if selector.reads(split)}
+    with pa.OSFile(str(path), "wb") as sink:
         for split in unit["splits"]:
-            runs, sums = _select(plan, split)
+            selection = selector.select(split)
+            carries = carrier if split["channel"] in fetched else None
+            channel = open_again(plan, split["channel"], split["damaged"]) if carries else None
             for lane, subtask in enumerate(plan.channels[split["channel"]].subtasks):
-                mine = {name: column[runs["subtask"] == lane] for name, column in runs.items()}
-                writer.write_batch(pa.record_batch([pa.array(mine[name]) for name in RUNS.names], schema=RUNS))
-                parts.append(_part(plan, split, lane, subtask, Tally.of_fold(sums[lane])))
+                columns, begin = selection.of_lane(lane), sink.tell()
+                sink.write(pa.record_batch([pa.array(column) for column in columns], schema=RUNS).serialize())
+                entry = Entry(_key(plan, split["channel"], subtask), selection.tallies[lane], selection.others[lane])
+                part = {**_part(split, subtask, entry), "range": [begin, sink.tell()]}
+                if carries is not None and channel is not None:
+                    part["carried"] = carries.add(channel, columns[0], columns[1])
+                parts.append(part)
+            accounts.append({"channel": split["channel"], **selection.account})
+    return accounts
 
 
-def _part(plan: Plan, split: Mapping[str, int], lane: int, subtask: int, tally: Tally) -> dict[str, Any]:
-    """A part is one record batch of the selection file: the runs of one split that one new subtask owns."""
-    channel = plan.channels[split["channel"]]
-    key = ChannelKey(plan.exchanges[channel.exchange].name, channel.up, channel.down, plan.subtasks[subtask].index)
+def _key(plan: Plan, number: int, subtask: int | None = None) -> ChannelKey:
+    channel = plan.channels[number]
+    index = None if subtask is None else plan.subtasks[subtask].index
+    return ChannelKey(plan.exchanges[channel.exchange].name, channel.up, channel.down, index)
+
+
+def _part(split: Mapping[str, Any], subtask: int, entry: Entry) -> dict[str, Any]:
+    """A part is one record batch of the selection file: the runs of one split that one new subtask owns.
+
+    ``range`` says where in the file it is, so that it can be read alone; ``carried``, if there is one, where the bytes
+    of its runs are.
+    """
     return {
         "channel": split["channel"],
         "split": split["number"],
+        "damaged": split["damaged"],
         "subtask": subtask,
-        "entry": Entry(key, tally).to_json(),
+        "entry": entry.to_json(),
     }
-
-
-def _select(plan: Plan, split: Mapping[str, int]) -> tuple[dict[str, Longs], npt.NDArray[np.uint64]]:
-    """Runs of a split (``subtask`` = lane within the channel's owners) and a fold per lane."""
-    planned = plan.channels[split["channel"]]
-    exchange = plan.exchanges[planned.exchange]
-    description = parse_type(exchange.record)
-    sums = np.zeros((len(planned.subtasks), fingerprint.FOLD_COLUMNS), np.uint64)
-    collected: list[list[Longs]] = []
-    channel = open_channel(plan, split["channel"])
-    for window in windows(channel, split["start"], split["end"], split["position"], WINDOW):
-        lanes = _lanes(plan, planned, exchange, description, window)
-        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
-        columns = [np.empty(len(lanes), np.int64) for _ in RUNS.names]
-        count = frames.select_runs(window.starts, window.ends, lanes, window.base, window.position, *columns)
-        collected.append([column[:count] for column in columns])
-    merged = [np.concatenate(column) for column in zip(*collected, strict=True)]
-    return dict(zip(RUNS.names, merged, strict=True)), sums
-
-
-def _lanes(
-    plan: Plan, planned: VirtualChannel, exchange: PlannedExchange, description: TypeDescription, window: Window
-) -> Longs:
-    """Per element its owner as an index into the channel's owners; −1 for what is not a record."""
-    records = window.records
-    lanes = np.where(records, 0, -1).astype(np.int64)
-    if len(planned.subtasks) == 1:
-        return lanes
-    times, values = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64)
-    frames.element_times(window.data, window.starts, window.tags, times, values)
-    where = Where(plan.checkpoint, exchange.name, None, planned.down, exchange.gate, planned.up)
-    try:
-        groups = key_groups(
-            description, exchange.key, window.data, values[records], window.ends[records], exchange.max_parallelism
-        )
-    except BadValue as error:
-        start = int(window.starts[records][error.record]) - frames.LENGTH_BYTES
-        raise error.at(replace(where, offset=window.base + start)) from None
-    require_old_owner(exchange, groups, where)
-    owners = groups.astype(np.int64) * exchange.new_down // exchange.max_parallelism
-    lanes[records] = owners - plan.subtasks[planned.subtasks[0]].index
-    return lanes
 
 
 def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
@@ -170,11 +225,11 @@ def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
         (part for result in results for part in result["parts"]),
         key=lambda part: (int(part["channel"]), int(part["subtask"]), int(part["split"])),
     )
-    joined: dict[ChannelKey, Tally] = {}
+    joined: dict[ChannelKey, Entry] = {}
     for part in parts:
         entry = Entry.from_json(part["entry"])
-        joined[entry.key] = joined.get(entry.key, Tally()).then(entry.tally)
-    return [Entry(key, tally) for key, tally in joined.items()]
+        joined[entry.key] = joined[entry.key].then(entry) if entry.key in joined else entry
+    return list(joined.values())
 
 
 if __name__ == "__main__":

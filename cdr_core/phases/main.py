@@ -9,11 +9,14 @@ import argparse
 import os
 import sys
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, Runner
 from cdr_core.phases.driver import Progress, as_line, run_phase, stored_result
+from cdr_core.phases.quarantine import require_whole
 from cdr_core.phases.workers import SparkWorkers
 from cdr_core.storage.local import host_id
 
@@ -25,22 +28,24 @@ def main(name: str, arguments: list[str] | None = None) -> None:
     parser.add_argument("--epoch", type=int, help="the epoch taken for this attempt; taken now when left out")
     options = parser.parse_args(arguments)
     try:
-        print(_run(Phase(name), options.recovery, options.epoch), flush=True)
+        result = _run(Phase(name), options.recovery, options.epoch)
+        print(as_line(result), flush=True)
+        require_whole(options.recovery, result.get("verdict", ""))
     except CdrError as error:
         print(f"cdr: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
 
 
-def _run(phase: Phase, recovery: str, epoch: int | None) -> str:
+def _run(phase: Phase, recovery: str, epoch: int | None) -> Mapping[str, Any]:
     settings = settings_module.load()
     with Repository.open(settings.database_url) as repository:
         if epoch is None:
             attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
             if attempt is None:
-                return as_line(stored_result(repository, recovery, phase))
+                return stored_result(repository, recovery, phase)
             epoch = attempt.epoch
         with SparkWorkers(settings) as workers:
-            return as_line(run_phase(repository, recovery, phase, epoch, settings, workers, print_progress))
+            return run_phase(repository, recovery, phase, epoch, settings, workers, print_progress)
 
 
 def own_runner(task: str) -> Runner:

@@ -1,7 +1,8 @@
-"""read: scan every virtual channel once, sequentially; leave its ledger and record-aligned split points.
+"""read: scan every virtual channel once, sequentially; leave its ledger and record-aligned splits.
 
 Unit: a batch of virtual channels. Framing does not synchronise itself, so a channel is scanned from its start; the
-split points found on the way let the next phase work on parts of it.
+splits found on the way, each with its own tally, let the next phase work on parts of it, and pass parts on that it
+need not look at.
 """
 
 from __future__ import annotations
@@ -9,26 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally, total
+from cdr_core.audit.ledger import Entry, total
 from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
-from cdr_core.flink.elements import OTHER_KINDS
-from cdr_core.flink.virtual_channel import ChannelBytes, windows
-from cdr_core.kernels import fingerprint
+from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.phases.quarantine import (
+    QUARANTINE,
+    directories,
+    put_aside,
+    quarantined,
+    refuse_wrong_spec,
+    require_all_bytes,
+)
 from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_channel, open_planned
+from cdr_core.rescale.scanning import scan_channel
+from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.spec import parse_spec
-from cdr_core.storage import storage_for
+from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
 
-WINDOW = 4 * 1024 * 1024
-"""Bytes scanned at once: large enough to make a kernel call cheap, small enough to stay in a shared cache."""
+FIRST = "stage"
+"""The step before: a source that is not on this host is brought here."""
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
@@ -38,11 +45,13 @@ def prepare(drive: Drive) -> dict[str, Any]:
         checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
         wish = parse_parallelism(recovery.parallelism)
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
+        metadata = join(recovery.source.uri, METADATA_FILE)
+        modified = storage_for(metadata).stat(metadata).modified
         uri = drive.workspace.attempt(drive.epoch, "plan.json")
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
         with drive.fenced() as transaction:
-            transaction.save_plan(plan.sha256, uri, summary(plan))
+            transaction.save_plan(plan.sha256, uri, {**summary(plan), "source_modified": modified.isoformat()})
     return units(drive.plan)
 
 
@@ -66,8 +75,16 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     if seen != list(range(len(drive.plan.channels))):
         raise Unbalanced(f"read scanned channels {seen[:10]}… of a plan with {len(drive.plan.channels)}")
     ledger = entries(results)
+    aside = quarantined(results)
+    require_all_bytes(drive.plan, results)
+    refuse_wrong_spec(drive.plan, results)
     return Finished(
-        {"records": total(ledger).records, "channels": len(ledger)},
+        {
+            "records": total(ledger).records,
+            "channels": len(ledger),
+            "quarantined": len(aside),
+            "quarantine": directories(aside),
+        },
         lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
     )
 
@@ -85,9 +102,12 @@ def units(plan: Plan) -> dict[str, Any]:
     return {f"{index:05d}": {"channels": batch} for index, batch in enumerate(batches)}
 
 
-def execute(_job: Job, plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcome:
-    """Scan the unit's channels."""
-    scanned = [scan_channel(plan, number) for number in unit["channels"]]
+def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
+    """Scan the unit's channels; with ``on_corrupt quarantine`` what is damaged is put aside instead of failing."""
+    if job.on_corrupt == QUARANTINE:
+        scanned = [put_aside(job, plan, number, name) for number in unit["channels"]]
+    else:
+        scanned = [scan_channel(plan, number) for number in unit["channels"]]
     return Outcome(
         records=sum(channel["entry"]["records"] for channel in scanned),
         bytes=sum(channel["size"] for channel in scanned),
@@ -95,34 +115,9 @@ def execute(_job: Job, plan: Plan, unit: Mapping[str, Any], _name: str) -> Outco
     )
 
 
-def scan_channel(plan: Plan, number: int) -> dict[str, Any]:
-    """Ledger line, size and split points of one virtual channel, by one sequential scan."""
-    channel = open_channel(plan, number)
-    tally, kinds, splits = _walk(channel, plan.split_size)
-    planned = plan.channels[number]
-    key = ChannelKey(plan.exchanges[planned.exchange].name, planned.up, planned.down)
-    others = {name: int(kinds[tag]) for tag, name in OTHER_KINDS.items() if kinds[tag]}
-    return {
-        "channel": number,
-        "size": channel.size,
-        "input_size": channel.input_size,
-        "splits": splits,
-        "entry": Entry(key, tally, others).to_json(),
-    }
-
-
-def _walk(channel: ChannelBytes, split_size: int) -> tuple[Tally, Any, list[tuple[int, int]]]:
-    """Tally of the records, elements by tag, and split points (logical offset, position) beginning with (0, 0)."""
-    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    kinds = np.zeros(256, np.int64)
-    splits = [(0, 0)]
-    for window in windows(channel, 0, channel.size, 0, min(WINDOW, split_size)):
-        if window.base - splits[-1][0] >= split_size:
-            splits.append((window.base, window.position))
-        kinds += np.bincount(window.tags, minlength=256)
-        lanes = np.where(window.records, 0, -1)
-        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
-    return Tally.of_fold(sums[0]), kinds, splits
+def last_said(results: Sequence[Mapping[str, Any]]) -> dict[int, Last]:
+    """By virtual channel number: the last watermark and status."""
+    return {c["channel"]: Last.from_json(c["last"]) for result in results for c in result["channels"]}
 
 
 def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:

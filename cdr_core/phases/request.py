@@ -6,19 +6,23 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdr_core.commit.sinks import sink_for
+from cdr_core.commit.sinks import has_path, sink_for
+from cdr_core.drain.rows import table_schema
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
+from cdr_core.phases.coordination import AT_END, mode_for
+from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
+from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
-from cdr_core.storage import join
-from cdr_core.storage.local import host_id, is_writable, local_path
-
-ON_CORRUPT = ("fail",)
+from cdr_core.spill.tiers import refuse_beside, refuse_unfit
+from cdr_core.storage import is_local, join
+from cdr_core.storage.local import host_id
+from cdr_core.storage.making import is_usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class RecoveryRequest:
     parallelism: str
     to: str
     checkpoint_interval: str = ""
-    on_corrupt: str = "fail"
+    on_corrupt: str = FAIL
+    one_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class CheckedRequest:
     spec_text: str
     plan: Plan
     target: str
+    commit: str
 
 
 def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
@@ -49,20 +55,29 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
         raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
     if request.checkpoint_interval:
         _check_interval(request.checkpoint_interval)
-    if settings.commit != "at-end":
-        raise SettingsRefused(f"CDR_COMMIT={settings.commit} is not built yet", hint="unset it")
     wish = parse_parallelism(request.parallelism)
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)
     checkpoint = open_checkpoint(_absolute(request.checkpoint))
-    if checkpoint.directory.startswith("s3://"):
-        raise Refused("a checkpoint on S3 can be inspected but not recovered yet", hint="copy it to a local directory")
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     target = _absolute_target(request.to)
-    sink_for(target).refuse_early()
-    if not is_writable(local_path(settings.workspace)):
+    commit = mode_for(target, settings)
+    sink_for(target).refuse_early(table_schema(plan))
+    if settings.shares_workspace:
+        refuse_beside(settings.workspace, settings.spill_dirs)
+    if request.one_pass and not is_local(settings.workspace):
+        raise SettingsRefused(
+            f"one pass needs a workspace on a disk, and CDR_WORKSPACE is {settings.workspace}",
+            hint="recover without --one-pass, or set CDR_WORKSPACE to a directory or a mount",
+        )
+    if not is_usable(settings.workspace):
         raise SettingsRefused(f"the workspace {settings.workspace} cannot be written", hint="set CDR_WORKSPACE")
-    return CheckedRequest(checkpoint, spec_text, plan, target)
+    expected = sum(channel.bytes for channel in plan.channels)
+    if request.one_pass:
+        refuse_without_tiers(settings)
+    if not request.one_pass or spills(settings):
+        refuse_unfit(settings.spill_dirs, settings.workspace, expected, settings.segment_size, settings.memory_budget)
+    return CheckedRequest(checkpoint, spec_text, plan, target, commit)
 
 
 def create(request: RecoveryRequest, settings: Settings) -> str:
@@ -84,10 +99,14 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             spec=checked.spec_text,
             parallelism=parse_parallelism(request.parallelism).text,
             target=checked.target,
-            options={"on_corrupt": request.on_corrupt},
-            settings={"checkpoint_interval": request.checkpoint_interval},
+            # Said only where it is not the default, so that recoveries of an older release are still the same.
+            options={
+                "on_corrupt": request.on_corrupt,
+                **({} if checked.commit == AT_END else {"commit": checked.commit}),
+            },
+            settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass},
             workspace=join(settings.workspace, recovery_id),
-            host_id=host_id(),
+            host_id=None if settings.shares_workspace else host_id(),
         )
     )
 
@@ -106,5 +125,5 @@ def _absolute(uri: str) -> str:
 
 
 def _absolute_target(target: str) -> str:
-    kind, colon, address = target.partition(":")
-    return f"{kind}:{_absolute(address)}" if colon and address else target
+    kind, _, address = target.partition(":")
+    return f"{kind}:{_absolute(address)}" if has_path(target) else target

@@ -1,49 +1,68 @@
 """spill: gather each new subtask's records into a sealed spill set, in the order in which they will be drained.
 
 Unit: a new subtask. Order: by gate, new channel, virtual channel, split; within a virtual channel the source's own
-order.
+order. Elements that are not records are selected like them; behind the records of a new channel that several virtual
+channels were merged into come its closing elements (:mod:`cdr_core.rescale.other_elements`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, total
-from cdr_core.errors import Unbalanced
+from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, require_others, total
 from cdr_core.faults import reach
-from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.kernels import fingerprint, frames
 from cdr_core.metadata import Phase, SpillFile
+from cdr_core.phases.filter import RUNS
 from cdr_core.phases.filter import entries as selected
+from cdr_core.phases.read import last_said
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
+from cdr_core.rescale.carried import Longs, as_channel
+from cdr_core.rescale.other_elements import CLOSING_POSITION, CLOSING_PREFIX, Closing, closings, kinds
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.source import open_channel
-from cdr_core.spill.writer import SpillWriter
+from cdr_core.rescale.salvage import open_again
+from cdr_core.rescale.source import place
+from cdr_core.spill.gather import Gathered, Gatherer
+from cdr_core.spill.placement import Place
+from cdr_core.spill.shipping import shipping
+from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
+from cdr_core.spill.writer import ChannelId, SpillWriter
+from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
-Longs = npt.NDArray[np.int64]
+AFTER_ALL_SPLITS = 1 << 62
+"""The split number of closing elements, for the order of parts."""
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The selection, by new subtask."""
-    return units(drive.plan, drive.results(Phase.FILTER))
+    if drive.recovery.host_id is None:
+        refuse_beside(drive.workspace.root, drive.settings.spill_dirs)
+    tiers = tiers_of(drive.settings.spill_dirs, drive.workspace.root)
+    return units(drive.plan, drive.results(Phase.FILTER), tiers, closing_elements(drive))
+
+
+def closing_elements(drive: Drive) -> list[Closing]:
+    """What is written behind the records of merged channels, by what `read` noted."""
+    return closings(drive.plan, last_said(drive.results(Phase.READ)))
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The sets hold what was selected, in order."""
     ledger = entries(results)
-    require_equal("spill", selected(drive.results(Phase.FILTER)), ledger)
+    before = selected(drive.results(Phase.FILTER))
+    require_equal("spill", before, ledger)
+    require_others("spill", expected_others(drive.plan, before, closing_elements(drive)), ledger)
 
     def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
@@ -55,18 +74,52 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     return Finished({"records": total(ledger).records, "files": sum(len(r["files"]) for r in results)}, record)
 
 
-def units(plan: Plan, filter_results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One unit per new subtask, each with the parts of the selection that it owns, in drain order."""
+def expected_others(
+    plan: Plan, before: Sequence[Entry], closing: Sequence[Closing]
+) -> dict[ChannelKey, Mapping[str, int]]:
+    """What is selected besides records, and the closing elements, by virtual channel and new subtask."""
+    expected: dict[ChannelKey, Mapping[str, int]] = {entry.key: entry.others for entry in before}
+    for each in closing:
+        key = subtask_entry(plan, each.subtask, each.channel, Tally()).key
+        expected[key] = {**expected.get(key, {}), **each.others}
+    return expected
+
+
+def units(
+    plan: Plan,
+    filter_results: Sequence[Mapping[str, Any]],
+    tiers: Sequence[Tier] = (),
+    closing: Sequence[Closing] = (),
+) -> dict[str, Any]:
+    """One unit per new subtask, each with the parts of the selection that it owns, in drain order.
+
+    ``tiers`` are where it spills; none = the workspace. ``closing`` elements are parts too, without a selection.
+    """
+    places = [asdict(tier) for tier in tiers]
     parts: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(len(plan.subtasks))}
     for result in filter_results:
-        for batch, part in enumerate(result["parts"]):
+        for part in result["parts"]:
             channel = plan.channels[part["channel"]]
             order = (plan.exchanges[channel.exchange].gate, channel.new_up, part["channel"], part["split"])
-            parts[part["subtask"]].append((*order, result["file"], batch))
+            definition = {
+                "channel": part["channel"],
+                "damaged": part["damaged"],
+                "file": result["file"],
+                "range": part["range"],
+            }
+            if "carried" in part:
+                definition["carried"] = [result["carried"], *part["carried"]]
+            parts[part["subtask"]].append((*order, definition))
+    for each in closing:
+        channel = plan.channels[each.channel]
+        order = (plan.exchanges[channel.exchange].gate, channel.new_up, each.channel, AFTER_ALL_SPLITS)
+        definition = {"channel": each.channel, "closing": each.frames.hex(), "elements": len(each.others)}
+        parts[each.subtask].append((*order, definition))
     return {
         f"{subtask:05d}": {
             "subtask": subtask,
-            "parts": [{"channel": p[2], "file": p[4], "batch": p[5]} for p in sorted(owned)],
+            "tiers": places,
+            "parts": [part[-1] for part in sorted(owned, key=lambda part: part[:-1])],
         }
         for subtask, owned in parts.items()
     }
@@ -74,69 +127,87 @@ def units(plan: Plan, filter_results: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Write the subtask's spill set and seal its manifest."""
-    directory = local_path(job.directory) / f"set-{name}"
-    tallies: dict[int, Tally] = {}
-    with SpillWriter(directory, unit["subtask"], job.segment_size, job.spill_file_size) as writer:
+    directory, home = job.makes / f"set-{name}", join(job.directory, f"set-{name}")
+    tiers = [Tier(**tier) for tier in unit["tiers"]] or tiers_of((), job.root)
+    places = [Place.of_attempt(tier, job.recovery, job.epoch, directory.name) for tier in tiers]
+    manifest = join(home, "manifest.json")
+    lines: dict[int, Entry] = {}
+    sizes = job.segment_size, job.spill_file_size
+    with (
+        shipping(directory, home) as ship,
+        SpillWriter(directory, unit["subtask"], *sizes, places, ship) as writer,
+    ):
+        gatherer = Gatherer(writer, job.segment_size)
         for part in unit["parts"]:
-            tally = _spill_part(plan, part, writer, job.segment_size)
-            tallies[part["channel"]] = tallies.get(part["channel"], Tally()).then(tally)
-        ledger = tuple(subtask_entry(plan, unit["subtask"], number, tally) for number, tally in tallies.items())
+            number = part["channel"]
+            before = lines.get(number, subtask_entry(plan, unit["subtask"], number, Tally()))
+            spill_part = _close_channel if "closing" in part else _spill_part
+            lines[number] = spill_part(plan, part, gatherer, before)
+        ledger = tuple(lines.values())
         spill_set = writer.seal(ledger)
-    manifest = str(directory / "manifest.json")
-    write_json(manifest, spill_set.to_json())
-    reach("spill.sealed")
+        write_json(manifest, spill_set.to_json())
+        reach("spill.sealed")
     return Outcome(
-        records=sum(tally.records for tally in tallies.values()),
+        records=sum(entry.tally.records for entry in ledger),
         bytes=sum(file.bytes for file in spill_set.files),
         detail={
             "subtask": unit["subtask"],
             "manifest": manifest,
             "files": [asdict(file) for file in spill_set.files],
+            "sizes": {"segment_size": job.segment_size, "spill_file_size": job.spill_file_size},
             "ledger": [entry.to_json() for entry in ledger],
         },
     )
 
 
-def _spill_part(plan: Plan, part: Mapping[str, Any], writer: SpillWriter, window: int) -> Tally:
-    channel = plan.channels[part["channel"]]
-    gate = plan.exchanges[channel.exchange].gate
-    source = open_channel(plan, part["channel"])
-    with pa.memory_map(part["file"]) as mapped:
-        batch = pa.ipc.open_file(mapped).get_batch(part["batch"])
-        runs = [batch.column(name).to_numpy() for name in ("start", "end", "position", "count")]
-        tally = Tally()
-        for data, base, (start, end, position, count) in _stretches(source, runs, window):
-            positions = np.empty(int(count.sum()), np.int64)
-            frames.expand_positions(position, count, positions)
-            added = writer.append(part["channel"], gate, channel.new_up, data, base, start, end, positions)
-            tally = tally.then(_tally(added, len(positions)))
-    return tally
+def _spill_part(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:
+    """Gather the part's runs; the ledger line with them."""
+    runs = _read_runs(part)
+    if "carried" in part:
+        uri, begin, end = part["carried"]
+        data = storage_for(uri).read(uri, begin, end - begin)
+        source, runs[0], runs[1] = as_channel(data, runs[0], runs[1], place(plan, part["channel"]))
+    else:
+        source = open_again(plan, part["channel"], part["damaged"])
+    for gathered in gatherer.add(_place_of(plan, part["channel"]), source, runs):
+        line = line.then(_counted(line.key, gathered))
+    return line
 
 
-def _stretches(
-    source: ChannelBytes, runs: list[Longs], window: int
-) -> Iterator[tuple[npt.NDArray[np.uint8], int, list[Longs]]]:
-    """Neighbouring runs that span at most ``window`` bytes (or one longer run), with the source bytes under them."""
-    starts, ends = runs[0], runs[1]
-    first = 0
-    while first < len(starts):
-        base = int(starts[first])
-        last = max(first + 1, int(np.searchsorted(ends, base + window, side="right")))
-        data = np.empty(int(ends[last - 1]) - base, np.uint8)
-        source.copy(base, int(ends[last - 1]), data)
-        yield data, base, [column[first:last] for column in runs]
-        first = last
+def _read_runs(part: Mapping[str, Any]) -> list[Longs]:
+    """One batch of a selection file: mapped on a disk, else fetched by its range."""
+    uri, (begin, end) = part["file"], part["range"]
+    if is_local(uri):
+        with pa.memory_map(str(local_path(uri))) as mapped:
+            mapped.seek(begin)
+            data = mapped.read_buffer(end - begin)
+    else:
+        data = pa.py_buffer(storage_for(uri).read(uri, begin, end - begin))
+    batch = pa.ipc.read_record_batch(data, RUNS)
+    return [batch.column(name).to_numpy() for name in ("start", "end", "position", "count")]
 
 
-def _tally(body: npt.NDArray[np.uint8], records: int) -> Tally:
-    starts, ends = np.empty(records, np.int64), np.empty(records, np.int64)
-    tags = np.empty(records, np.int8)
-    found, used, _ = frames.scan_frames(body, len(body), starts, ends, tags, len(body))
-    if (found, used) != (records, len(body)):
-        raise Unbalanced(f"spill gathered {found} records where {records} were selected")
+def _close_channel(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:
+    """Append the closing elements; the ledger line with them."""
+    frames_of = np.frombuffer(bytes.fromhex(part["closing"]), np.uint8)
+    positions = np.full(part["elements"], CLOSING_POSITION, np.int64)
+    gathered = gatherer.whole(_place_of(plan, part["channel"]), frames_of, positions, line.key.where)
+    counted = _counted(line.key, gathered)
+    closing = {f"{CLOSING_PREFIX}{kind}": count for kind, count in counted.others.items()}
+    return line.then(Entry(line.key, counted.tally, closing))
+
+
+def _place_of(plan: Plan, number: int) -> ChannelId:
+    channel = plan.channels[number]
+    return number, plan.exchanges[channel.exchange].gate, channel.new_up
+
+
+def _counted(key: ChannelKey, gathered: Gathered) -> Entry:
+    """The ledger line of what was just gathered, from its own bytes."""
     sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    fingerprint.fold_records(body, starts, ends, np.zeros(records, np.int64), sums)
-    return Tally.of_fold(sums[0])
+    lanes = np.where(gathered.tags <= frames.TAG_RECORD, 0, -1)
+    fingerprint.fold_records(gathered.body, gathered.starts, gathered.ends, lanes, sums)
+    return Entry(key, Tally.of_fold(sums[0]), kinds(np.bincount(gathered.tags, minlength=frames.TAGS).tolist()))
 
 
 def subtask_entry(plan: Plan, subtask: int, number: int, tally: Tally) -> Entry:

@@ -8,24 +8,51 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import socket
+import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.errors import Refused, Unreadable
 from cdr_core.faults import reach
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
-from cdr_core.storage import join, storage_for
+from cdr_core.rescale.remote import Fetches, fetching
+from cdr_core.rescale.staged import use_staged
+from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
 
 
+STEPS = frozenset({"stage"})
+"""What runs before a phase's own units, as units of the same phase whose names begin with the step's."""
+
+
+FETCHED = "fetched_bytes"
+"""In results: how much of a source on S3 was fetched."""
+
+
+def step_of(unit: str) -> str:
+    """The step that a unit belongs to; empty for the phase's own."""
+    head, dash, _ = unit.partition("-")
+    return head if dash and head in STEPS else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed."""
+    """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed.
+
+    ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
+    source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
+    """
 
     phase: str
     recovery: str
@@ -35,6 +62,13 @@ class Job:
     target: str
     segment_size: int
     spill_file_size: int
+    page_size: int
+    memory_budget: int
+    checkpoints: bool
+    step: str = ""
+    staged: str = ""
+    on_corrupt: str = "fail"
+    scratch: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -46,7 +80,14 @@ class Job:
     @property
     def directory(self) -> str:
         """This attempt's own place in the workspace."""
-        return Workspace(self.root).attempt(self.epoch, self.phase)
+        return Workspace(self.root).attempt(self.epoch, self.phase, *([self.step] if self.step else []))
+
+    @property
+    def makes(self) -> Path:
+        """Where this host makes files on their way to the attempt's place, and keeps what it fetched from it."""
+        if is_local(self.root):
+            return local_path(self.directory)
+        return scratch_directory(self.scratch) / f"cdr-{self.recovery}-e{self.epoch}"
 
     @property
     def units(self) -> str:
@@ -70,10 +111,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a phase ends with: its result, and what is recorded in the very transaction that makes the phase DONE."""
+    """What a phase ends with: its result, and what is recorded in the very transaction that makes the phase DONE.
+
+    ``clean_up`` comes afterwards; what goes wrong in it changes nothing, a sweep does it again.
+    """
 
     result: Mapping[str, Any]
     record: Callable[[FencedTransaction], None]
+    clean_up: Callable[[], object] = lambda: None
+
+
+def scratch_directory(setting: str) -> Path:
+    """As set, else where Spark's workers put what they remove when the application ends, else the temporary one."""
+    given = [place for place in os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep) if place]
+    return Path(setting or next(iter(given), tempfile.gettempdir()))
 
 
 def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
@@ -81,11 +132,31 @@ def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
     job = Job.from_json(payload)
     reach(f"{job.phase}.unit")
     definition = _units(job.units)[unit]
-    module = importlib.import_module(f"cdr_core.phases.{job.phase}")
-    outcome: Outcome = module.execute(job, load_plan(job.plan), definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+    module = importlib.import_module(f"cdr_core.phases.{job.step or job.phase}")
+    plan = load_plan(job.plan)
+    use_staged(plan.metadata_sha256, job.staged)
+    with _scratch(job) as fetches:
+        outcome: Outcome = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+    result = asdict(outcome)
+    if fetches is not None and fetches.bytes:
+        result["detail"][FETCHED] = fetches.bytes
     reach(f"{job.phase}.before-result")
-    write_json(join(job.results, f"{unit}.json"), asdict(outcome))
+    write_json(join(job.results, f"{unit}.json"), result)
     reach(f"{job.phase}.after-result")
+
+
+@contextmanager
+def _scratch(job: Job) -> Iterator[Fetches | None]:
+    """For a workspace on S3: what is fetched meanwhile waits in the scratch directory, which goes when it is empty."""
+    if is_local(job.root):
+        yield None
+        return
+    try:
+        with fetching(job.makes) as fetches:
+            yield fetches
+    finally:
+        with suppress(OSError):  # another task of this host is at work in it
+            job.makes.rmdir()
 
 
 @lru_cache(maxsize=8)
@@ -96,4 +167,10 @@ def load_plan(uri: str) -> Plan:
 
 @lru_cache(maxsize=8)
 def _units(uri: str) -> dict[str, Any]:
-    return read_json(uri)
+    try:
+        return read_json(uri)
+    except Unreadable:
+        raise Refused(
+            f"host {socket.gethostname()} does not see the workspace: {uri} is not there",
+            hint="use a workspace that every executor sees, as docs/cluster.md says",
+        ) from None

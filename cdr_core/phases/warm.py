@@ -7,6 +7,7 @@ worker finds the kernels in memory instead of loading them one by one from the c
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,8 @@ import cdr_core.phases.spill  # noqa: F401 # all five: a worker serves every pha
 from cdr_core.errors import Where
 from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups
+from cdr_core.flink.paged import paged_windows
+from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
 from cdr_core.kernels import fingerprint, frames
@@ -30,11 +33,18 @@ SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
 def _warm() -> None:
     body = np.frombuffer(struct.pack(">i", len(SAMPLE)) + SAMPLE, np.uint8)
     whole = Part(body, np.zeros(1, np.int64), np.array([len(body)], np.int64))
-    for window in windows(ChannelBytes((whole,), (), Where()), 0, len(body), 0, 64):
+    channel = ChannelBytes((whole,), (), Where())
+    with ReadPage(16) as page:
+        list(paged_windows(channel, 0, len(body), 0, page, Path()))
+    for window in windows(channel, 0, len(body), 0, 64):
         lanes = np.zeros(1, np.int64)
         columns = [np.empty(1, np.int64) for _ in range(5)]
-        frames.select_runs(window.starts, window.ends, lanes, 0, 0, *columns)
+        carried, counts = np.zeros((1, frames.TAGS), np.uint8), np.zeros((3, frames.TAGS), np.int64)
+        frames.select_runs(window.starts, window.ends, window.tags, lanes, carried, 0, 0, counts, *columns)
         frames.gather_runs(body, 0, columns[1], columns[2], np.empty(len(body), np.uint8))
+        frames.place_runs(np.zeros((5, 1), np.int64), np.zeros(1, np.int64), np.empty((4, 1), np.int64))
+        runs = np.frombuffer(np.array([0, len(body)], np.int64).tobytes(), np.int64)  # read-only, as a selection's are
+        channel.gather(runs[:1], runs[1:], np.empty(len(body), np.uint8))
         frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
         fingerprint.fold_records(
             window.data, window.starts, window.ends, lanes, np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)

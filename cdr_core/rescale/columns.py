@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.errors import SpecRefused, Where
+from cdr_core.errors import Where
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.elements import KINDS
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.kernels import frames
+from cdr_core.rescale.owners import record_owners, require_old_owner
 from cdr_core.rescale.plan import Plan, PlannedExchange
+from cdr_core.rescale.source import place
 from cdr_core.rescale.spec import Partitioner
 
 Longs = npt.NDArray[np.int64]
@@ -59,15 +61,22 @@ class Elements:
 
 
 def element_columns(
-    plan: Plan, number: int, elements: Elements, wanted: frozenset[str] | None = None
+    plan: Plan,
+    number: int,
+    elements: Elements,
+    wanted: frozenset[str] | None = None,
+    *,
+    replace_text: bool = False,
 ) -> dict[str, pa.Array]:
     """The columns of some elements of virtual channel ``number``; a record that does not decode is named exactly.
 
-    Values and keys are only looked at where one of their columns is wanted.
+    Values and keys are only looked at where one of their columns is wanted. ``owner``, the new downstream subtask of
+    each record, is a column only where it is named. ``replace_text``: what is no text is shown as U+FFFD, for those
+    who only look.
     """
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
-    where = Where(plan.checkpoint, exchange.name, None, channel.down, exchange.gate, channel.up)
+    where = _place(plan, number, elements)
     count = len(elements.starts)
     times, values = np.empty(count, np.int64), np.empty(count, np.int64)
     frames.element_times(elements.data, elements.starts, elements.tags, times, values)
@@ -83,41 +92,49 @@ def element_columns(
         "kind": _KIND_NAMES.take(pa.array(elements.tags)),
         "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
     }
-    if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group"}):
+    if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group", "owner"}):
         return columns
     try:
-        return columns | _record_columns(exchange, elements, values, where)
+        return columns | _record_columns(exchange, elements, values, where, wanted or frozenset(), replace_text)
     except BadValue as error:
         raise error.at(_exact(where, elements, error.record)) from None
 
 
-def _record_columns(exchange: PlannedExchange, elements: Elements, values: Longs, where: Where) -> dict[str, pa.Array]:
-    """Value, row kind and key group; null for elements that are not records."""
+def _record_columns(
+    exchange: PlannedExchange,
+    elements: Elements,
+    values: Longs,
+    where: Where,
+    wanted: frozenset[str],
+    replace_text: bool,
+) -> dict[str, pa.Array]:
+    """Value, row kind, key group and owner; null for elements that are not records."""
     records = elements.tags <= frames.TAG_RECORD
     description = _type(exchange.record)
     starts, ends = values[records], elements.ends[records]
-    decoded = decode_values(description, elements.data, starts, ends)
+    decoded = decode_values(description, elements.data, starts, ends, replace_invalid_text=replace_text)
     columns = {exchange.name: decoded.values, "row_kind": decoded.row_kind}
     if exchange.partitioner == Partitioner.HASH and exchange.key:
         groups = key_groups(description, exchange.key, elements.data, starts, ends, exchange.max_parallelism)
         require_old_owner(exchange, groups, where)
         columns["key_group"] = pa.array(groups.astype(np.int32, copy=False))
+    # An owner function that sees replaced text may name another owner than the job would: better none.
+    if "owner" in wanted and not (decoded.replaced and exchange.partitioner == Partitioner.CUSTOM):
+        owners = record_owners(exchange, description, elements.data, starts, ends, where)
+        columns["owner"] = pa.array(owners.astype(np.int32))
     if records.all():
         return columns
     places = pa.array(np.cumsum(records) - 1, mask=~records)
     return {name: column.take(places) for name, column in columns.items()}
 
 
-def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
-    """Every record was on its way to the subtask that owned its key; another key group shows that the spec is wrong."""
-    owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
-    wrong = np.flatnonzero(owners != where.subtask)
-    if len(wrong):
-        raise SpecRefused(
-            f"a record's key belongs to old subtask {owners[wrong[0]]}, but the record was on its way to another",
-            where=where,
-            hint="check the record type and the key in the job spec",
-        )
+def _place(plan: Plan, number: int, elements: Elements) -> Where:
+    """The channel by its operator's label, where the checkpoint is open anyway; who drains needs it no more."""
+    if elements.base is not None:
+        return place(plan, number)
+    channel = plan.channels[number]
+    exchange = plan.exchanges[channel.exchange]
+    return Where(plan.checkpoint, exchange.name, exchange.downstream, channel.down, exchange.gate, channel.up)
 
 
 def _exact(where: Where, elements: Elements, record: int) -> Where:

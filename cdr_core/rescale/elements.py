@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from cdr_core.flink.decode import BadValue
 from cdr_core.flink.virtual_channel import windows
+from cdr_core.kernels import frames
 from cdr_core.rescale.columns import CONTENT, PLACE, Elements, element_columns, to_batch, value_fields
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.source import open_channel
@@ -29,19 +31,52 @@ def element_schema(plan: Plan) -> pa.Schema:
     return pa.schema([*PLACE, *wire, *CONTENT, *value_fields(plan)])
 
 
-def element_batches(plan: Plan, number: int, wanted: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing."""
+OWNER = pa.field("owner", pa.int32())
+"""The new downstream subtask of a record; no table has it, only those who ask see it."""
+
+
+def element_batches(
+    plan: Plan, number: int, wanted: frozenset[str] | None = None, *, replace_text: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing.
+
+    Elements before one that does not fit its type are given before the error is raised. ``replace_text``: what is no
+    text is shown as U+FFFD.
+    """
     schema = element_schema(plan)
+    if wanted is not None and OWNER.name in wanted:
+        schema = schema.append(OWNER)
     if wanted is not None:
         schema = pa.schema([field for field in schema if field.name in wanted])
     channel = open_channel(plan, number)
+    names = frozenset(schema.names)
     for window in windows(channel, 0, channel.size, 0, WINDOW):
-        count = len(window.starts)
-        positions = np.arange(window.position, window.position + count, dtype=np.int64)
+        positions = np.arange(window.position, window.position + len(window.starts), dtype=np.int64)
         elements = Elements(window.data, window.starts, window.ends, window.tags, positions, window.base)
-        columns = element_columns(plan, number, elements, frozenset(schema.names))
-        begins_inside = window.base + window.starts - 4 < channel.input_size
-        ends_inside = window.base + window.ends <= channel.input_size
-        state = np.where(ends_inside, 0, np.where(begins_inside, 2, 1)).astype(np.int8)
-        columns["from_state"] = pa.array(STATES).take(pa.array(state))
-        yield to_batch(schema, columns, count)
+        failure: BadValue | None = None
+        while True:
+            try:
+                columns = element_columns(plan, number, elements, names, replace_text=replace_text)
+                break
+            except BadValue as error:  # found by its value or later by its key: fewer remain each time
+                failure = error
+                elements = _before(elements, error.record)
+        columns["from_state"] = _states(elements, window.base, channel.input_size)
+        if len(elements.starts):
+            yield to_batch(schema, columns, len(elements.starts))
+        if failure is not None:
+            raise failure
+
+
+def _before(elements: Elements, record: int) -> Elements:
+    """Those in front of the record-th record."""
+    count = int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
+    starts, ends, tags = elements.starts[:count], elements.ends[:count], elements.tags[:count]
+    return Elements(elements.data, starts, ends, tags, elements.positions[:count], elements.base)
+
+
+def _states(elements: Elements, base: int, input_size: int) -> pa.Array:
+    begins_inside = base + elements.starts - frames.LENGTH_BYTES < input_size
+    ends_inside = base + elements.ends <= input_size
+    state = np.where(ends_inside, 0, np.where(begins_inside, 2, 1)).astype(np.int8)
+    return pa.array(STATES).take(pa.array(state))

@@ -10,7 +10,10 @@ from __future__ import annotations
 from cdr_core.flink.keys import key_group_range, owner
 from cdr_core.rescale.spec import Partitioner
 
-UNMOVABLE = frozenset({Partitioner.FORWARD, Partitioner.RESCALE, Partitioner.BROADCAST})
+POINTWISE = frozenset({Partitioner.FORWARD, Partitioner.RESCALE})
+"""Partitioners that connect a subtask with a few subtasks only, and number channels by these."""
+
+UNMOVABLE = POINTWISE | {Partitioner.BROADCAST}
 """Partitioners whose in-flight records have no rule for another parallelism."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from cdr_core.errors import PlanRefused
+from cdr_core.errors import CdrError, PlanRefused, SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.metadata import OperatorState
 from cdr_core.rescale.spec import JobSpec
 
 SAME = "same"
@@ -46,28 +48,55 @@ def parse_parallelism(text: str) -> Wish:
 
 
 def new_parallelism(checkpoint: Checkpoint, spec: JobSpec, wish: Wish) -> Mapping[str, int]:
-    """New parallelism by operator id, for every operator of the checkpoint.
+    """As :func:`examine_parallelism`, which refuses nothing by itself; the first refusal is raised."""
+    result, refusals = examine_parallelism(checkpoint, spec, wish)
+    if refusals:
+        raise refusals[0]
+    return result
+
+
+def examine_parallelism(
+    checkpoint: Checkpoint, spec: JobSpec, wish: Wish
+) -> tuple[Mapping[str, int], tuple[CdrError, ...]]:
+    """New parallelism by operator id, for every operator of the checkpoint, and what is wrong with it.
 
     One number means every operator whose parallelism equals that of an operator on a listed exchange, because chained
     operators share theirs. Beyond an operator's max parallelism there are no key groups left to own: refused.
     """
-    result = {operator.operator_id: operator.parallelism for operator in checkpoint.metadata.operators}
+    operators = checkpoint.metadata.operators
+    result = {operator.operator_id: operator.parallelism for operator in operators}
+    refusals: list[CdrError] = []
     if wish.everywhere is not None:
-        ends = [checkpoint.operator(name) for e in spec.exchanges for name in (e.upstream, e.downstream)]
-        exchanged = {operator.parallelism for operator in ends}
-        for operator in checkpoint.metadata.operators:
-            if operator.parallelism in exchanged:
-                result[operator.operator_id] = wish.everywhere
+        exchanged = {operator.parallelism for operator in _ends(checkpoint, spec)}
+        result |= {o.operator_id: wish.everywhere for o in operators if o.parallelism in exchanged}
+    named: dict[str, tuple[str, int]] = {}
     for name, number in wish.by_operator:
-        result[checkpoint.operator(name).operator_id] = number
-    for operator in checkpoint.metadata.operators:
-        if result[operator.operator_id] > operator.max_parallelism:
-            raise PlanRefused(
-                f"operator {operator.label} cannot run at parallelism "
-                f"{result[operator.operator_id]}: its max parallelism is {operator.max_parallelism}",
-                hint="choose a smaller one",
-            )
-    return result
+        try:
+            operator = checkpoint.operator(name)
+        except SpecRefused as error:
+            refusals.append(error)
+            continue
+        first, before = named.setdefault(operator.operator_id, (name, number))
+        if before != number:
+            refusals.append(PlanRefused(f"{first} and {name} are one operator, wished at {before} and at {number}"))
+        result[operator.operator_id] = number
+    refusals += [
+        PlanRefused(
+            f"operator {operator.label} cannot run at parallelism {result[operator.operator_id]}: "
+            f"its max parallelism is {operator.max_parallelism}",
+            hint="choose a smaller one",
+        )
+        for operator in operators
+        if result[operator.operator_id] > operator.max_parallelism
+    ]
+    return result, tuple(refusals)
+
+
+def _ends(checkpoint: Checkpoint, spec: JobSpec) -> Iterator[OperatorState]:
+    """Operators on the exchanges; a name that none has is refused where its exchange is bound."""
+    for name in {name for exchange in spec.exchanges for name in (exchange.upstream, exchange.downstream)}:
+        with suppress(SpecRefused):
+            yield checkpoint.operator(name)
 
 
 def _parse_number(text: str, whole: str) -> int:

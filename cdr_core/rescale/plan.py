@@ -8,37 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from cdr_core.errors import CorruptChannelState, PlanRefused, SpecRefused, Where
+from cdr_core.errors import CdrError, PlanRefused, SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
-from cdr_core.flink.keys import check_key
 from cdr_core.flink.metadata import Side
-from cdr_core.rescale.mapping import UNMOVABLE, new_channel, new_owners
-from cdr_core.rescale.parallelism import Wish, new_parallelism
-from cdr_core.rescale.spec import Exchange, JobSpec, Partitioner
+from cdr_core.rescale.bound import Channels, PlannedExchange, Sizes, announced_sizes, bind, refusals
+from cdr_core.rescale.mapping import new_channel
+from cdr_core.rescale.parallelism import Wish, examine_parallelism
+from cdr_core.rescale.spec import JobSpec
 
-PLAN_VERSION = 1
+__all__ = ["PLAN_VERSION", "Examined", "Plan", "PlannedExchange", "Subtask", "VirtualChannel", "examine", "make_plan"]
 
-
-@dataclass(frozen=True, slots=True)
-class PlannedExchange:
-    """An exchange bound to the checkpoint's operators, with its old and new parallelism on both ends."""
-
-    name: str
-    upstream: str
-    partition: int
-    downstream: str
-    gate: int
-    partitioner: str
-    record: str
-    key: tuple[str, ...]
-    max_parallelism: int
-    old_up: int
-    old_down: int
-    new_up: int
-    new_down: int
+PLAN_VERSION = 2
+"""2: an exchange knows its owner function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +65,20 @@ class Plan:
     channels: tuple[VirtualChannel, ...]
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self._as_dict(), sort_keys=True, separators=(",", ":"))
 
     @property
     def sha256(self) -> str:
         """Identity of the layout. The checkpoint's address is left out: a copy of it is the same checkpoint."""
-        layout = {name: value for name, value in asdict(self).items() if name != "checkpoint"}
+        layout = {name: value for name, value in self._as_dict().items() if name != "checkpoint"}
         return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()
+
+    def _as_dict(self) -> dict[str, Any]:
+        """As dataclasses.asdict, which would copy every number of every channel one by one."""
+        parts = {
+            name: [_fields(part) for part in getattr(self, name)] for name in ("exchanges", "subtasks", "channels")
+        }
+        return _fields(self) | parts
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -104,111 +97,116 @@ class Plan:
         )
 
 
+def _fields(value: Plan | PlannedExchange | Subtask | VirtualChannel) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A plan as far as it goes, and everything that forbids it; without refusals the plan is whole."""
+
+    plan: Plan
+    refusals: tuple[CdrError, ...]
+
+
 def make_plan(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) -> Plan:
     """Bind the spec to the checkpoint and lay out every virtual channel, or refuse with the exchange's name."""
-    parallelism = new_parallelism(checkpoint, spec, wish)
-    exchanges = tuple(_bind(checkpoint, exchange, parallelism) for exchange in spec.exchanges)
-    downstream = {e.downstream: e.new_down for e in exchanges}
+    examined = examine(checkpoint, spec, wish, split_size)
+    if examined.refusals:
+        raise examined.refusals[0]
+    return examined.plan
+
+
+def examine(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) -> Examined:
+    """The plan without the exchanges that cannot be bound, and all refusals."""
+    parallelism, found = examine_parallelism(checkpoint, spec, wish)
+    channels = cache(checkpoint.channels)
+    refused: list[CdrError] = list(found)
+    bound: list[tuple[PlannedExchange, Sizes]] = []
+    for exchange in spec.exchanges:
+        try:
+            planned = bind(checkpoint, exchange, parallelism)
+            bound.append((planned, announced_sizes(checkpoint, planned, channels)))
+        except CdrError as error:
+            refused.append(error)
+    for planned, sizes in bound:
+        refused += refusals(checkpoint, planned, sizes)
+    refused += _repeats([planned for planned, _ in bound])
+    refused += _unlisted_state(checkpoint, spec, channels)
+    once = {str(error): error for error in refused}  # one damaged handle is met more than once
+    return Examined(_lay_out(checkpoint, spec, bound, split_size), tuple(once.values()))
+
+
+def _lay_out(
+    checkpoint: Checkpoint, spec: JobSpec, bound: list[tuple[PlannedExchange, Sizes]], split_size: int
+) -> Plan:
+    downstream = {e.downstream: e.new_down for e, _ in bound}
     subtasks = tuple(Subtask(operator, index) for operator, count in downstream.items() for index in range(count))
-    numbers = {subtask: number for number, subtask in enumerate(subtasks)}
-    channels = tuple(
-        channel
-        for number, exchange in enumerate(exchanges)
-        for channel in _channels(checkpoint, number, exchange, numbers)
-    )
-    _refuse_unlisted_state(checkpoint, exchanges)
+    first = {subtask.operator: number for number, subtask in enumerate(subtasks) if subtask.index == 0}
+    channels: list[VirtualChannel] = []
+    for number, (exchange, sizes) in enumerate(bound):
+        owners = {
+            down: tuple(first[exchange.downstream] + index for index in exchange.possible_owners(down))
+            for down in {at.down for at in sizes}
+        }
+        channels += (
+            VirtualChannel(number, at.up, at.down, new_channel(at.up, exchange.new_up), size, owners[at.down])
+            for at, size in sizes.items()
+        )
+    exchanges = tuple(exchange for exchange, _ in bound)
     return Plan(
-        PLAN_VERSION, checkpoint.directory, checkpoint.sha256, spec.sha256, split_size, exchanges, subtasks, channels
+        PLAN_VERSION,
+        checkpoint.directory,
+        checkpoint.sha256,
+        spec.sha256,
+        split_size,
+        exchanges,
+        subtasks,
+        tuple(channels),
     )
 
 
-def _bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Any) -> PlannedExchange:
-    upstream, downstream = checkpoint.operator(exchange.upstream), checkpoint.operator(exchange.downstream)
-    bound = PlannedExchange(
-        name=exchange.name,
-        upstream=upstream.operator_id,
-        partition=exchange.partition,
-        downstream=downstream.operator_id,
-        gate=exchange.gate,
-        partitioner=str(exchange.partitioner),
-        record=exchange.record.text,
-        key=exchange.key,
-        max_parallelism=downstream.max_parallelism,
-        old_up=upstream.parallelism,
-        old_down=downstream.parallelism,
-        new_up=parallelism[upstream.operator_id],
-        new_down=parallelism[downstream.operator_id],
-    )
-    if exchange.partitioner is Partitioner.HASH and bound.old_down != bound.new_down:
-        if not exchange.key:
-            raise PlanRefused(f"exchange {exchange.name} is a hash exchange without a key", hint="add key: [FIELD]")
-        _refuse_key(exchange)
-    if exchange.partitioner is Partitioner.CUSTOM and bound.old_down != bound.new_down:
-        raise PlanRefused(
-            f"exchange {exchange.name} has a custom partitioner, whose owner function cdr cannot call yet",
-            hint="recover it at the same parallelism",
-        )
-    return bound
+def _repeats(exchanges: list[PlannedExchange]) -> Iterator[CdrError]:
+    """Two exchanges that name one gate or partition, by whatever names, would count its records twice."""
+    gates: dict[tuple[str, int], str] = {}
+    partitions: dict[tuple[str, int], str] = {}
+    for e in exchanges:
+        for seen, end, what in (
+            (gates, (e.downstream, e.gate), "downstream gate"),
+            (partitions, (e.upstream, e.partition), "upstream partition"),
+        ):
+            if end in seen:
+                yield SpecRefused(
+                    f"exchange {e.name} repeats the {what} of exchange {seen[end]}",
+                    hint="each may appear once; the inputs of a union are gates 0, 1, … of its operator",
+                )
+            seen.setdefault(end, e.name)
 
 
-def _refuse_key(exchange: Exchange) -> None:
-    try:
-        check_key(exchange.record, exchange.key)
-    except SpecRefused as error:
-        raise SpecRefused(f"exchange {exchange.name}: {error.what}", hint=error.hint) from None
-
-
-def _channels(
-    checkpoint: Checkpoint, number: int, exchange: PlannedExchange, numbers: dict[Subtask, int]
-) -> list[VirtualChannel]:
-    sizes = _announced_sizes(checkpoint, exchange)
-    partitioner = Partitioner(exchange.partitioner)
-    moved = (exchange.old_up, exchange.old_down) != (exchange.new_up, exchange.new_down)
-    if sizes and moved and partitioner in UNMOVABLE:
-        raise PlanRefused(
-            f"exchange {exchange.name} is a {partitioner} exchange with in-flight data and cannot change parallelism",
-            hint="recover it at the same parallelism",
-        )
-    channels = []
-    for (up, down), size in sorted(sizes.items()):
-        owners = new_owners(partitioner, down, exchange.old_down, exchange.new_down, exchange.max_parallelism)
-        subtasks = tuple(numbers[Subtask(exchange.downstream, index)] for index in owners)
-        channels.append(VirtualChannel(number, up, down, new_channel(up, exchange.new_up), size, subtasks))
-    return channels
-
-
-def _announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange) -> dict[tuple[int, int], int]:
-    """Bytes the handles announce per (up, down), for every connection that has state on either side."""
-    sizes: dict[tuple[int, int], int] = {}
-    for at, state in checkpoint.channels(exchange.downstream, Side.INPUT).items():
-        if at.a == exchange.gate:
-            _refuse_index(exchange, at.b, exchange.old_up, at.subtask)
-            sizes[at.b, at.subtask] = sizes.get((at.b, at.subtask), 0) + state.size
-    for at, state in checkpoint.channels(exchange.upstream, Side.OUTPUT).items():
-        if at.a == exchange.partition:
-            _refuse_index(exchange, at.b, exchange.old_down, at.subtask)
-            sizes[at.subtask, at.b] = sizes.get((at.subtask, at.b), 0) + state.size
-    return sizes
-
-
-def _refuse_index(exchange: PlannedExchange, channel: int, parallelism: int, subtask: int) -> None:
-    if not 0 <= channel < parallelism:
-        raise CorruptChannelState(
-            f"a channel beyond the other end's parallelism of {parallelism}",
-            where=Where(exchange=exchange.name, subtask=subtask, channel=channel),
-            hint="check that the spec connects the right operators, gates and partitions",
-        )
-
-
-def _refuse_unlisted_state(checkpoint: Checkpoint, exchanges: tuple[PlannedExchange, ...]) -> None:
+def _unlisted_state(checkpoint: Checkpoint, spec: JobSpec, channels: Channels) -> Iterator[CdrError]:
     """In-flight data that no exchange of the spec covers would be lost silently: refuse it by name."""
-    inputs = {(e.downstream, e.gate) for e in exchanges}
-    outputs = {(e.upstream, e.partition) for e in exchanges}
+    covered = {
+        Side.INPUT: {(_id_of(checkpoint, e.downstream), e.gate) for e in spec.exchanges},
+        Side.OUTPUT: {(_id_of(checkpoint, e.upstream), e.partition) for e in spec.exchanges},
+    }
     for operator in checkpoint.metadata.operators:
-        for side, covered, what in ((Side.INPUT, inputs, "gate"), (Side.OUTPUT, outputs, "partition")):
-            for at in checkpoint.channels(operator, side):
-                if (operator.operator_id, at.a) not in covered:
-                    raise PlanRefused(
-                        f"operator {operator.label} has in-flight data on {what} {at.a}, which no exchange covers",
+        for side, what in ((Side.INPUT, "gate"), (Side.OUTPUT, "partition")):
+            try:
+                indexes = {at.a for at in channels(operator.operator_id, side)}
+            except CdrError as error:
+                yield error
+                continue
+            for index in sorted(indexes):
+                if (operator.operator_id, index) not in covered[side]:
+                    yield PlanRefused(
+                        f"operator {operator.label} has in-flight data on {what} {index}, which no exchange covers",
                         hint="add the exchange to the job spec",
                     )
+
+
+def _id_of(checkpoint: Checkpoint, name: str) -> str | None:
+    """``None`` for a name that is refused where its exchange is bound."""
+    try:
+        return checkpoint.operator(name).operator_id
+    except SpecRefused:
+        return None

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core import settings
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelId, ChannelSlice, read_chunk_extents
-from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint, InlineLocation, Location, load_checkpoint
+from cdr_core.flink.checkpoint import (
+    METADATA_FILE,
+    Checkpoint,
+    FileLocation,
+    InlineLocation,
+    Location,
+    load_checkpoint,
+)
 from cdr_core.flink.metadata import Side
 from cdr_core.flink.virtual_channel import ChannelBytes, Part
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.remote import FetchedObjects, RemoteState, is_remote, unit_fetches
+from cdr_core.rescale.staged import staged_objects
 from cdr_core.storage import join, storage_for
+from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
 
@@ -26,23 +38,33 @@ def open_checkpoint(directory: str) -> Checkpoint:
     uri = join(directory, METADATA_FILE)
     storage = storage_for(uri)
     if not storage.exists(uri):
+        storage.list(directory)  # where not even the bucket is there, or may be read, this says so
         raise Unreadable(f"{directory} is not a checkpoint: it has no {METADATA_FILE}", hint="give a chk-N directory")
     return load_checkpoint(directory, storage.read(uri))
 
 
-def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int:
-    """Bytes in flight on one side of a channel, without length fields; told by the handle, no payload is read."""
+def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
+    """Bytes in flight on one side of a channel, without length fields; told by the handle, no payload is read.
+
+    Flink itself never looks at what a handle says of its size: ``None`` where it cannot be true of these chunks.
+    """
     location = checkpoint.resolve(piece.delegate)
     if isinstance(location, InlineLocation):
         _, lengths = read_chunk_extents(location.data, piece.offsets, where=piece.where(checkpoint.directory))
         return int(lengths.sum())
-    return piece.size - LENGTH_SIZE * len(piece.offsets)
+    announced = piece.size - LENGTH_SIZE * len(piece.offsets)
+    beyond = location.length is not None and piece.size > location.length
+    return None if announced < 0 or beyond else announced
 
 
 @lru_cache(maxsize=4)
 def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
     """The checkpoint a plan was made for; another `_metadata` at its address is an error, not another result."""
-    checkpoint = open_checkpoint(directory)
+    staged, uri = staged_objects(metadata_sha256), join(directory, METADATA_FILE)
+    if staged is not None and staged.has(uri):
+        checkpoint = load_checkpoint(directory, staged.read(uri))
+    else:
+        checkpoint = open_checkpoint(directory)
     if checkpoint.sha256 != metadata_sha256:
         raise Unreadable(
             f"{directory} holds another checkpoint than the plan was made for", hint="start a new recovery"
@@ -52,15 +74,33 @@ def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
 
 def open_channel(plan: Plan, number: int) -> ChannelBytes:
     """The bytes of a virtual channel of the plan, bounds checked."""
+    inputs, outputs = sides(plan, number)
+    return ChannelBytes(open_side(plan, inputs), open_side(plan, outputs), place(plan, number))
+
+
+def sides(plan: Plan, number: int) -> tuple[ChannelSlice | None, ChannelSlice | None]:
+    """Input and output state of a virtual channel; ``None`` where that side has none."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     inputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.downstream, Side.INPUT)
     outputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.upstream, Side.OUTPUT)
-    return ChannelBytes(
-        _parts(plan, inputs.get(ChannelId(channel.down, exchange.gate, channel.up))),
-        _parts(plan, outputs.get(ChannelId(channel.up, exchange.partition, channel.down))),
-        Where(plan.checkpoint, exchange.name, None, channel.down, exchange.gate, channel.up),
+    return (
+        inputs.get(ChannelId(channel.down, exchange.gate, channel.up)),
+        outputs.get(ChannelId(channel.up, exchange.partition, channel.down)),
     )
+
+
+def announced_size(plan: Plan, number: int) -> int:
+    """What the handles of a virtual channel say of its size; nothing is read."""
+    return sum(piece.size for piece in sides(plan, number) if piece is not None)
+
+
+def place(plan: Plan, number: int) -> Where:
+    """A virtual channel, for errors: by its downstream end, whose operator is called what people call it."""
+    channel = plan.channels[number]
+    exchange = plan.exchanges[channel.exchange]
+    operator = open_planned(plan.checkpoint, plan.metadata_sha256).operator(exchange.downstream).label
+    return Where(plan.checkpoint, exchange.name, operator, channel.down, exchange.gate, channel.up)
 
 
 @lru_cache(maxsize=64)
@@ -68,25 +108,58 @@ def _slices(directory: str, sha256: str, operator: str, side: Side) -> Mapping[C
     return open_planned(directory, sha256).channels(operator, side)
 
 
-def _parts(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
+def open_side(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
     """The chunks of one side; none where that side has no state."""
     if piece is None:
         return ()
-    location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
-    source, base, limit = _bytes_at(location, piece.where(plan.checkpoint))
-    starts, lengths = read_chunk_extents(
-        source, piece.offsets, base=base, limit=limit, where=piece.where(plan.checkpoint)
-    )
+    where = piece.where(plan.checkpoint)
+    checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
+    location = checkpoint.resolve(piece.delegate)
+    if isinstance(location, FileLocation) and is_remote(location.uri):
+        return _remote_parts(plan, piece, location, where)
+    source, base, limit = bytes_at(location, where)
+    starts, lengths = read_chunk_extents(source, piece.offsets, base=base, limit=limit, where=where)
     return (Part(source, starts, lengths),)
 
 
-def _bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], int, int | None]:
+def _remote_parts(plan: Plan, piece: ChannelSlice, location: FileLocation, where: Where) -> tuple[Part, ...]:
+    """Staged by the recovery that is running, or fetched now."""
+    try:
+        objects = staged_objects(plan.metadata_sha256) or _fetched_of(plan)
+        limit = objects.limit(location)
+        spans = objects.spans(location, piece.offsets.numpy(), where)
+    except Unreadable as error:
+        raise CorruptChannelState(
+            f"its channel-state file cannot be read: {error.what}", where=where, hint=error.hint
+        ) from None
+    starts, lengths = read_chunk_extents(spans, piece.offsets, base=location.base, limit=limit, where=where)
+    return spans.parts(starts, lengths)
+
+
+def _fetched_of(plan: Plan) -> FetchedObjects:
+    fetches, place = unit_fetches(), (plan.checkpoint, plan.metadata_sha256)
+    return fetches.objects(place[1], lambda: _state(*place)) if fetches else _fetched(*place, os.getpid())
+
+
+@lru_cache(maxsize=2)
+def _fetched(directory: str, sha256: str, _process: int) -> FetchedObjects:
+    """Of the checkpoint that is being looked at; a forked process must not share its parent's files."""
+    return FetchedObjects(_state(directory, sha256), settings.load().home / "fetched")
+
+
+@lru_cache(maxsize=2)
+def _state(directory: str, sha256: str) -> RemoteState:
+    return RemoteState(open_planned(directory, sha256))
+
+
+def bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], int, int | None]:
+    """The bytes of inline state or of a local file, where the stream begins in them, and how long it should be."""
     if isinstance(location, InlineLocation):
         return np.frombuffer(location.data, dtype=np.uint8), 0, None
-    if location.uri.startswith("s3://"):
-        raise Refused(
-            "channel state on S3 cannot be read yet", where=where, hint="copy the checkpoint to a local directory"
-        )
+    scheme, separator, _ = location.uri.partition("://")
+    if separator and scheme not in SCHEMES:
+        what = f"in-flight data is on {scheme}://, which cdr cannot reach ({location.uri})"
+        raise Refused(what, where=where, hint="copy the checkpoint to a local disk or s3://")
     try:
         return _mapped(location.uri), location.base, location.length
     except Unreadable as error:

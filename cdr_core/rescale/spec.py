@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,12 @@ import yaml
 
 from cdr_core.errors import SpecRefused
 from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.rescale.custom import is_function_name
+
+COLUMNS = frozenset(
+    {"exchange", "gate", "up", "down", "pos", "new_up", "new_down", "ts", "key_group", "row_kind", "raw"}
+) | {"kind", "from_state", "length", "owner"}
+"""What tables and data sources call their own columns; an exchange has a column of its name beside them."""
 
 
 class Partitioner(StrEnum):
@@ -54,6 +60,14 @@ class JobSpec:
 
 def parse_spec(text: str) -> JobSpec:
     """Read a spec, or refuse it with the exchange and the field that is wrong."""
+    spec, refusals = examine_spec(text)
+    if refusals:
+        raise refusals[0]
+    return spec
+
+
+def examine_spec(text: str) -> tuple[JobSpec, tuple[SpecRefused, ...]]:
+    """The spec without the exchanges that are wrong, and what is wrong with them; what is no spec at all is refused."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -65,9 +79,16 @@ def parse_spec(text: str) -> JobSpec:
     entries = document.get("exchanges")
     if not isinstance(entries, list) or not entries:
         raise SpecRefused("the job spec lists no exchanges", hint="cdr spec drafts one")
-    exchanges = tuple(_parse_exchange(entry, number) for number, entry in enumerate(entries))
-    _refuse_repeats(exchanges)
-    return JobSpec(str(document.get("job", "")), exchanges, hashlib.sha256(text.encode()).hexdigest())
+    exchanges: list[Exchange] = []
+    refusals: list[SpecRefused] = []
+    for number, entry in enumerate(entries):
+        try:
+            exchanges.append(_parse_exchange(entry, number))
+        except SpecRefused as error:
+            refusals.append(error)
+    refusals += _repeats(exchanges)
+    spec = JobSpec(str(document.get("job", "")), tuple(exchanges), hashlib.sha256(text.encode()).hexdigest())
+    return spec, tuple(refusals)
 
 
 def read_spec(spec: str) -> str:
@@ -87,6 +108,8 @@ def _parse_exchange(entry: Any, number: int) -> Exchange:
         raise SpecRefused(f"exchange number {number + 1} is not a mapping", hint="give it a name, both ends, a record")
     name = str(entry.get("name") or f"exchange-{number}")
     label = f"exchange {name}"
+    if name.lower() in COLUMNS:
+        raise SpecRefused(f"{label} is named like a column that every table has", hint="give it another name")
     _refuse_unknown(entry, {"name", "upstream", "downstream", "partitioner", "record", "key", "owner"}, label)
     upstream, partition = _parse_end(entry, "upstream", "partition", label)
     downstream, gate = _parse_end(entry, "downstream", "gate", label)
@@ -102,8 +125,22 @@ def _parse_exchange(entry: Any, number: int) -> Exchange:
         partitioner=_parse_partitioner(entry.get("partitioner"), label),
         record=_parse_record(entry.get("record", "OPAQUE"), label),
         key=tuple(str(field) for field in key),
-        owner=entry.get("owner"),
+        owner=_parse_owner(entry, label),
     )
+
+
+def _parse_owner(entry: Mapping[str, Any], label: str) -> str | None:
+    text = entry.get("owner")
+    if text is None:
+        return None
+    if entry.get("partitioner") != Partitioner.CUSTOM:
+        raise SpecRefused(
+            f"{label} has an owner function, but its partitioner is {entry.get('partitioner')}",
+            hint="write partitioner: custom, or leave owner out",
+        )
+    if not isinstance(text, str) or not is_function_name(text):
+        raise SpecRefused(f"{label}: owner {text!r} is not module:function", hint="write owner: routing:owner")
+    return text
 
 
 def _parse_record(text: Any, label: str) -> TypeDescription:
@@ -138,16 +175,17 @@ def _refuse_unknown(value: Mapping[str, Any], known: set[str], label: str) -> No
         raise SpecRefused(f"{label} has an unknown field {unknown[0]!r}", hint=f"known are {', '.join(sorted(known))}")
 
 
-def _refuse_repeats(exchanges: tuple[Exchange, ...]) -> None:
+def _repeats(exchanges: list[Exchange]) -> Iterator[SpecRefused]:
     for what, of in (
-        ("name", lambda e: e.name),
+        ("name", lambda e: e.name.lower()),  # a column each, and most tables' columns know no case
         ("downstream gate", lambda e: (e.downstream, e.gate)),
         ("upstream partition", lambda e: (e.upstream, e.partition)),
     ):
-        seen: set[Any] = set()
+        seen: dict[Any, str] = {}
         for exchange in exchanges:
             if of(exchange) in seen:
-                raise SpecRefused(
-                    f"exchange {exchange.name} repeats the {what} of another", hint="each may appear once"
+                yield SpecRefused(
+                    f"exchange {exchange.name} repeats the {what} of exchange {seen[of(exchange)]}",
+                    hint="each may appear once; the inputs of a union are gates 0, 1, … of its operator",
                 )
-            seen.add(of(exchange))
+            seen.setdefault(of(exchange), exchange.name)

@@ -2,7 +2,8 @@
 
 ``connect`` attaches to a running server by its session id and leaves it running. ``local[N,F]`` starts a JVM under this
 process. ``spark://HOST:PORT`` does so too (client mode) and uses the cluster's executors, which need cdr installed and
-must see the workspace; standalone is tested, other cluster managers are not.
+must see the workspace; standalone is tested, other cluster managers are not. ``docs/cluster.md`` says what its operator
+provides.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cdr_core
+from cdr_core import settings
 from cdr_core.errors import CdrError, JobFailed, Refused
 from cdr_core.spark.heartbeat import Heartbeat
 from cdr_core.spark.java import java_home
 from cdr_core.spark.launch import SESSION_CONF
 from cdr_core.spark.server import ServerHandle, is_alive
-from cdr_core.spark.worker import NOTES_VARIABLE
+from cdr_core.spark.worker import NOTES_VARIABLE, PRELOAD_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,9 +138,10 @@ def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[Spark
     for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
         os.environ.pop(name, None)  # left by a Connect client that started this process: they would make us one, too
     with tempfile.TemporaryDirectory(prefix="cdr-spark-") as notes:
-        os.environ.update({**_classic_environment(home), NOTES_VARIABLE: notes})
+        os.environ.update({**_classic_environment(master, home), NOTES_VARIABLE: notes})
         builder = SparkSession.builder.master(_with_retries(master)).appName("cdr")
-        for name, value in {**SESSION_CONF, "spark.executorEnv.PYTHONPATH": _source_root(), **conf}.items():
+        cluster = {} if master.startswith("local") else EXECUTOR_CONF
+        for name, value in {**SESSION_CONF, **cluster, **executor_environment(os.environ), **conf}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("WARN")
@@ -148,6 +151,25 @@ def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[Spark
             session.stop()
 
 
+EXECUTOR_CONF = {
+    # As for the embedded server: an executor's JVM hands out tasks, the work is done in Python.
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For a cluster's executors."""
+
+TOLD = ("CDR_S3_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION")
+"""What executors are told of the driver's environment. No credential: Spark would show it on the command line of the
+driver's JVM. Those the operator gives to the workers themselves."""
+
+
+def executor_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Spark by which executors of a cluster find cdr and the S3 server, and load the kernels once."""
+    told = {name: environment[name] for name in TOLD if environment.get(name)}
+    told["CDR_S3_ENDPOINT"] = settings.load(environment).s3_endpoint  # it may come from cdr.toml, which they do not see
+    values = {**told, "PYTHONPATH": _source_root(), PRELOAD_VARIABLE: "cdr_core.phases.warm"}
+    return {f"spark.executorEnv.{name}": value for name, value in values.items() if value}
+
+
 def _with_retries(master: str) -> str:
     """Spark gives plain ``local[N]`` a single attempt a task; a recovery wants four, as on a cluster."""
     if master == "local":
@@ -155,15 +177,19 @@ def _with_retries(master: str) -> str:
     return master if not master.startswith("local[") or "," in master else f"{master[:-1]},4]"
 
 
-def _classic_environment(home: Path) -> dict[str, str]:
+def _classic_environment(master: str, home: Path) -> dict[str, str]:
     root = _source_root()
+    is_local = master.startswith("local")
+    # Executors of a cluster have to reach this process, and may have their Python elsewhere.
+    address = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1" if is_local else "")
+    python = sys.executable if is_local else os.environ.get("PYSPARK_PYTHON", sys.executable)
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     return {
         "JAVA_HOME": str(java_home(home)),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([root, *inherited]),
-        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+        **({"SPARK_LOCAL_IP": address} if address else {}),
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
 

@@ -5,6 +5,8 @@ them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -14,32 +16,47 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.audit.ledger import Entry
-from cdr_core.errors import DiskFull
+from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
 from cdr_core.kernels import frames
+from cdr_core.spill.placement import FULL, Place, SetFiles
 from cdr_core.spill.segments import HEADER, POSITION_BYTES, Segment, SpillFile, SpillSet
+from cdr_core.spill.tiers import Tier
 from cdr_core.storage.local import sync_directory
 
 Longs = npt.NDArray[np.int64]
 
+ChannelId = tuple[int, int, int]
+"""What a segment belongs to: virtual channel (by its number in the plan), gate, new channel."""
+
 
 class SpillWriter:
-    """Writes into a directory of its own; leaving it by an error removes every file it made.
+    """Writes into directories of its own; leaving it by an error removes every file it made.
 
-    ``append`` takes runs of one virtual channel in order. A segment is sealed beyond ``segment_size`` or when the
-    virtual channel changes, a file beyond ``file_size``; both are soft, because neither a record nor a segment is
-    cut.
+    Records of one virtual channel come in order. A segment is sealed before it grows beyond ``segment_size`` and when
+    the virtual channel changes, a file beyond ``file_size``; both are soft, because neither a record nor a segment is
+    cut. ``places`` are where segments may lie, the first with room first; without any they lie in ``directory``, where
+    the positions of the records and the manifest have their place. ``ship`` is told of every file that is finished, and
+    says where it lies from then on.
     """
 
-    def __init__(self, directory: Path, subtask: int, segment_size: int, file_size: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        subtask: int,
+        segment_size: int,
+        file_size: int,
+        places: Sequence[Place] = (),
+        ship: Callable[[str], str] = str,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=False)
         self._directory, self._subtask = directory, subtask
         self._segment_size, self._file_size = segment_size, file_size
-        self._body = np.empty(2 * segment_size, dtype=np.uint8)
+        self._ship = ship
+        self._body = np.empty(segment_size, dtype=np.uint8)
         self._used, self._records = 0, 0
-        self._key: tuple[int, int, int] | None = None
-        self._file: BinaryIO | None = None
-        self._file_bytes = 0
+        self._key: ChannelId | None = None
+        self._open = SetFiles(places or [Place(Tier(str(directory), None), directory, None)])
         self._files: list[SpillFile] = []
         self._segments: list[Segment] = []
         self._positions: BinaryIO | None = None
@@ -49,11 +66,36 @@ class SpillWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            self._discard()
-        if isinstance(error, OSError) and error.errno == 28:
+            self.discard()
+        if isinstance(error, OSError) and error.errno in FULL:
             raise DiskFull(
-                f"no room left in spill directory {self._directory}", hint="free some space or add a spill directory"
+                f"no room left in {self._directory}", hint="free some space there, or set CDR_WORKSPACE"
             ) from error
+        if isinstance(error, FileNotFoundError):
+            raise StorageError(
+                f"{error.filename} is gone while the attempt still writes there",
+                hint="a newer attempt may have swept it",
+            ) from error
+
+    def room(self, channel: ChannelId, size: int) -> npt.NDArray[np.uint8]:
+        """Where the next ``size`` bytes of a channel go, to be filled and then told to ``added``.
+
+        Segments end here: when the channel changes, and when ``size`` more would be beyond the segment size.
+        """
+        if self._key != channel or self._used + size > self._segment_size:
+            self._seal()
+            self._key = channel
+        if size > len(self._body):
+            self._body = np.empty(size, dtype=np.uint8)
+        return self._body[self._used : self._used + size]
+
+    def added(self, size: int, positions: Longs) -> None:
+        """The first ``size`` bytes of the room are filled with whole records, one position each."""
+        self._used += size
+        self._records += len(positions)
+        self._write_positions(positions)
+        if self._used >= self._segment_size:
+            self._seal()
 
     def append(
         self,
@@ -70,22 +112,11 @@ class SpillWriter:
 
         Returns the bytes just added, for whoever tallies them; valid until the next call.
         """
-        if self._key != (virtual_channel, gate, channel):
-            self._seal()
-            self._key = (virtual_channel, gate, channel)
         needed = int((run_end - run_start).sum())
-        if self._used + needed > len(self._body):
-            self._seal()
-        if needed > len(self._body):
-            self._body = np.empty(needed, dtype=np.uint8)
-        added = self._body[self._used : self._used + needed]
-        frames.gather_runs(source, base, run_start, run_end, added)
-        self._used += needed
-        self._records += len(positions)
-        self._write_positions(positions)
-        if self._used >= self._segment_size:
-            self._seal()
-        return added
+        target = self.room((virtual_channel, gate, channel), needed)
+        frames.gather_runs(source, base, run_start, run_end, target)
+        self.added(needed, positions)
+        return target
 
     def seal(self, ledger: tuple[Entry, ...]) -> SpillSet:
         """Close everything; the bytes are on the disk when this returns. The caller publishes the manifest."""
@@ -94,62 +125,75 @@ class SpillWriter:
         positions = None
         if self._positions is not None:
             _close_durably(self._positions)
-            positions = self._positions.name
+            positions = self._ship(self._positions.name)
+        self._open.sync()
         sync_directory(self._directory)
         reach("spill.files-durable")
         return SpillSet(self._subtask, tuple(self._files), tuple(self._segments), positions, ledger)
+
+    def flush(self) -> None:
+        """End the segment that is being filled, so that everything added so far can be read back."""
+        self._seal()
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Those that have ended so far; they can be read back before the set is sealed."""
+        return self._segments
+
+    def path_of(self, file: int) -> str:
+        """Where a file that segments name lies at the moment."""
+        return self._files[file].path if file < len(self._files) else str(self._open.path)
+
+    @property
+    def positions(self) -> str | None:
+        """The file of the records' positions."""
+        return None if self._positions is None else self._positions.name
+
+    def discard(self) -> None:
+        """Remove the whole set. An error here would hide the one that led here, so the sweep gets what is left."""
+        with suppress(OSError):
+            self._open.discard()
+        if self._positions is not None:
+            with suppress(OSError):
+                self._positions.close()
+        with suppress(OSError):
+            for path in self._directory.iterdir():
+                path.unlink(missing_ok=True)
+            self._directory.rmdir()
 
     def _seal(self) -> None:
         if self._key is None or self._used == 0:
             return
         virtual_channel, gate, channel = self._key
-        body = self._body[: self._used].data
-        file = self._open_file()
-        self._segments.append(
-            Segment(
-                file=len(self._files),
-                offset=self._file_bytes,
-                gate=gate,
-                channel=channel,
-                length=self._used,
-                records=self._records,
-                crc32c=google_crc32c.value(bytes(body)),
-                virtual_channel=virtual_channel,
-            )
+        body = self._body[: self._used]
+        segment = Segment(
+            file=len(self._files),
+            offset=self._open.bytes,
+            gate=gate,
+            channel=channel,
+            length=self._used,
+            records=self._records,
+            crc32c=google_crc32c.value(body),
+            virtual_channel=virtual_channel,
         )
-        file.write(HEADER.pack(gate, channel, self._used))
-        file.write(body)
-        self._file_bytes += HEADER.size + self._used
+        self._open.append([memoryview(HEADER.pack(gate, channel, self._used)), body.data])
+        self._segments.append(segment)
+        if self._positions is not None:
+            self._positions.flush()  # a segment that has ended can be read back, and its records need their places
         self._used = self._records = 0
-        if self._file_bytes >= self._file_size:
+        if self._open.bytes >= self._file_size:
             self._close_file()
 
-    def _open_file(self) -> BinaryIO:
-        if self._file is None:
-            self._file = (self._directory / f"spill-{len(self._files):05d}").open("xb", buffering=0)
-            self._file_bytes = 0
-        return self._file
-
     def _close_file(self) -> None:
-        if self._file is None:
-            return
-        _close_durably(self._file)
-        self._files.append(SpillFile(str(self._directory / f"spill-{len(self._files):05d}"), self._file_bytes))
-        self._file = None
+        file = self._open.close()
+        if file is not None:
+            self._files.append(SpillFile(self._ship(file.path), file.bytes))
 
     def _write_positions(self, positions: Longs) -> None:
         if self._positions is None:
             self._positions = (self._directory / "positions").open("xb")
-        self._positions.write(positions.astype("<i8", copy=False).tobytes())
         assert positions.itemsize == POSITION_BYTES
-
-    def _discard(self) -> None:
-        for file in (self._file, self._positions):
-            if file is not None:
-                file.close()
-        for path in self._directory.iterdir():
-            path.unlink(missing_ok=True)
-        self._directory.rmdir()
+        self._positions.write(positions.astype("<i8", copy=False).data)
 
 
 def _close_durably(file: BinaryIO) -> None:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 from cdr_core.errors import Refused
+
+SCHEMES = ("file", "s3")
+"""Of URIs that can be read; a plain path is a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """An object as it is now. ``tag`` changes when its bytes do; ``modified`` is its storage's time, with a zone."""
+
+    size: int
+    modified: datetime
+    tag: str
 
 
 class Storage(Protocol):
@@ -13,11 +28,17 @@ class Storage(Protocol):
     A missing object is ``Unreadable``; anything that may pass is ``StorageError``.
     """
 
-    def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Exactly the bytes asked for; fewer than ``length`` is an error, never a short answer."""
+    def read(self, uri: str, offset: int = 0, length: int | None = None, *, tag: str = "") -> bytes:
+        """Exactly the bytes asked for; fewer than ``length`` is an error, never a short answer.
+
+        With a ``tag``, an object that has another one by now is ``Unreadable``.
+        """
 
     def size(self, uri: str) -> int:
         """Bytes of the object."""
+
+    def stat(self, uri: str) -> Stat:
+        """What its storage says of the object."""
 
     def exists(self, uri: str) -> bool:
         """Whether the object is there."""
@@ -25,11 +46,22 @@ class Storage(Protocol):
     def create(self, uri: str, data: bytes) -> bool:
         """Make a new object, durable when this returns; ``False`` (and nothing changed) if the name is taken."""
 
+    def create_from(self, uri: str, file: Path) -> bool:
+        """As :meth:`create`, of the bytes of a local file, which stays as it is; memory does not depend on its size."""
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Make an object, or put it in the place of another. For what nothing is decided by: it need not be durable."""
+
     def list(self, uri: str) -> list[str]:
         """URIs of the objects directly under a directory, sorted; an absent directory is empty."""
 
     def delete(self, uri: str) -> None:
         """Remove the object if it is there."""
+
+
+def is_local(uri: str) -> bool:
+    """Whether it is a path of this host (a mount included), so that its bytes can be mapped and its files linked."""
+    return "://" not in uri.removeprefix("file://")
 
 
 def storage_for(uri: str) -> Storage:

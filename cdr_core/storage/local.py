@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.errors import DiskFull, StorageError, Unreadable
+from cdr_core.errors import DiskFull, Refused, StorageError, Unreadable
+from cdr_core.storage.access import Stat, is_local
 
 
 def local_path(uri: str) -> Path:
-    """The path of a local URI."""
+    """The path of a local URI; another one would silently become a directory of a strange name, and is refused."""
+    if not is_local(uri):
+        raise Refused(f"{uri} is not on a disk of this host", hint="use a local path here")
     return Path(uri.removeprefix("file://"))
 
 
@@ -33,9 +38,11 @@ def host_id() -> str:
 class LocalStorage:
     """See :class:`cdr_core.storage.access.Storage`."""
 
-    def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, offset: int = 0, length: int | None = None, *, tag: str = "") -> bytes:
         path = local_path(uri)
-        with _explained(path, "read"), path.open("rb") as file:
+        with explained(path, "read"), path.open("rb") as file:
+            if tag and tag != _tag(os.fstat(file.fileno())):
+                raise Unreadable(f"{path} changed while it was being read", hint="use a checkpoint that is complete")
             file.seek(offset)
             data = file.read() if length is None else file.read(length)
         if length is not None and len(data) != length:
@@ -44,31 +51,60 @@ class LocalStorage:
 
     def size(self, uri: str) -> int:
         path = local_path(uri)
-        with _explained(path, "read"):
+        with explained(path, "read"):
             return path.stat().st_size
+
+    def stat(self, uri: str) -> Stat:
+        path = local_path(uri)
+        with explained(path, "read"):
+            found = path.stat()
+        return Stat(found.st_size, datetime.fromtimestamp(found.st_mtime, UTC), _tag(found))
 
     def exists(self, uri: str) -> bool:
         return local_path(uri).exists()
 
     def create(self, uri: str, data: bytes) -> bool:
         path = local_path(uri)
-        with _explained(path, "write"):
+        with explained(path, "write"):
             path.parent.mkdir(parents=True, exist_ok=True)
             with temporary_beside(path) as temporary:
                 write_durably(temporary, data)
                 return publish_exclusively(temporary, path)
 
+    def create_from(self, uri: str, file: Path) -> bool:
+        path = local_path(uri)
+        with explained(path, "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_beside(path) as temporary:
+                with file.open("rb") as source, temporary.open("xb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                    target.flush()
+                    os.fsync(target.fileno())
+                return publish_exclusively(temporary, path)
+
+    def replace(self, uri: str, data: bytes) -> None:
+        path = local_path(uri)
+        with explained(path, "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_beside(path) as temporary:
+                temporary.write_bytes(data)
+                temporary.replace(path)
+
     def list(self, uri: str) -> list[str]:
         path = local_path(uri)
-        with _explained(path, "list"):
+        with explained(path, "list"):
             if not path.is_dir():
                 return []
             return sorted(str(entry) for entry in path.iterdir() if entry.is_file() and not is_temporary(entry))
 
     def delete(self, uri: str) -> None:
         path = local_path(uri)
-        with _explained(path, "delete"):
+        with explained(path, "delete"):
             path.unlink(missing_ok=True)
+
+
+def _tag(found: os.stat_result) -> str:
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
 
 @contextmanager
@@ -129,14 +165,14 @@ def sync_directory(path: Path) -> None:
 def map_file(uri: str) -> npt.NDArray[np.uint8]:
     """A local file as a read-only byte array; pages come and go with the kernel's cache, not with our memory."""
     path = local_path(uri)
-    with _explained(path, "read"):
+    with explained(path, "read"):
         if path.stat().st_size == 0:
             return np.zeros(0, dtype=np.uint8)
         return np.memmap(path, dtype=np.uint8, mode="r")
 
 
 @contextmanager
-def _explained(path: Path, verb: str) -> Iterator[None]:
+def explained(path: Path, verb: str) -> Iterator[None]:
     """Turn an operating-system error into one sentence."""
     try:
         yield

@@ -20,7 +20,8 @@ PLACE = r"(/|file:///)"
 CHECKPOINT_PATTERN = rf"^{PLACE}\S.*$"
 NUMBER = r"[1-9][0-9]{0,4}"
 PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
-TARGET_PATTERN = rf"^parquet:{PLACE}\S.*$"
+TABLE = r"[^/\s]+\.[^/\s]+"
+TARGET_PATTERN = rf"^(parquet:({PLACE}|s3://)\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{PLACE}\S+/{TABLE}|none:)$"
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
 
 SPEC_HELP = """Path or address of a YAML file, or the YAML itself:
@@ -39,11 +40,17 @@ exchanges:
 PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
 `same` to keep what the checkpoint has."""
 
-TARGET_HELP = """`parquet:DIR`. The same checkpoint and target are **one** recovery: triggering it again continues it,
-or returns its stored result."""
+TARGET_HELP = """`parquet:DIR` (also on `s3://`), `iceberg:CATALOG/db.table` (a catalog that pyiceberg's configuration
+names), `paimon:WAREHOUSE/db.table`, or `none:` to only find out whether it works. The same checkpoint and target are
+**one** recovery: triggering it again continues it, or returns its stored result."""
 
 INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`. Kept with the recovery;
 no phase uses it yet."""
+
+
+CORRUPT_HELP = """What to do with channel state that does not decode. *Quarantine* recovers each channel up to its first
+bad element and puts the rest aside: the sound part is published, the receipt lists what is missing, and the last task
+is marked failed so that somebody looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,11 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             type="string",
             title="Target",
             description_md=TARGET_HELP,
-            examples=["parquet:/recovered/my-job"],
+            examples=[
+                "parquet:/recovered/my-job",
+                "iceberg:lake/recovered.my_job",
+                "paimon:/warehouse/recovered.my_job",
+            ],
             pattern=TARGET_PATTERN,
             section=TARGET,
         ),
@@ -125,9 +136,9 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             "fail",
             type="string",
             title="On corrupt data",
-            description_md="What to do with channel state that does not decode.",
-            enum=["fail"],
-            values_display={"fail": "Fail: publish nothing"},
+            description_md=CORRUPT_HELP,
+            enum=["fail", "quarantine"],
+            values_display={"fail": "Fail: publish nothing", "quarantine": "Quarantine: publish what is sound"},
             section=BEHAVIOUR,
         ),
     }

@@ -103,9 +103,12 @@ GOOD: dict[str, list[Any]] = {
     "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "/with space/chk-1"],
     "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
     "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
-    "to": [],
+    "to": [
+        *("parquet:/out", "parquet:file:///out", "parquet:s3://bucket/out", "none:"),
+        *("iceberg:lake/db.rows", "iceberg:lake/a.b.rows", "paimon:/warehouse/db.rows"),
+    ],
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
-    "on_corrupt": ["fail"],
+    "on_corrupt": ["fail", "quarantine"],
 }
 BAD: dict[str, list[Any]] = {
     "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket/c/chk-1"],
@@ -120,7 +123,9 @@ BAD: dict[str, list[Any]] = {
         "kafka:topic",
         "iceberg:cat",
         "iceberg:cat/t",
-        "none:",
+        "paimon:warehouse/db.t",
+        "paimon:/warehouse/t",
+        "none:here",
         "checkpoint:/out",
     ],
     "checkpoint_interval": ["", "soon", "10", "-1s"],

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from cdr_core.cli import main
+from tests.support import output
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.inline import InlineWorkers
 
 
 class Shell:
@@ -195,7 +197,7 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
     assert "recover" in done.stdout
 
 
-@pytest.mark.parametrize(("name", "value"), [("CDR_WORKSPACE", "/proc/cdr"), ("CDR_COMMIT", "per-checkpoint")])
+@pytest.mark.parametrize(("name", "value"), [("CDR_WORKSPACE", "/proc/cdr")])
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_made(
     shell: Shell,
     home: Path,
@@ -212,3 +214,32 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_made(
     assert code == 3
     assert name in err
     assert left_behind(home) == []
+
+
+class WithoutSpark(InlineWorkers):
+    """The units in this process, where a session is expected."""
+
+    def __enter__(self) -> WithoutSpark:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Nothing was opened."""
+
+
+def test_a_recovery_that_failed_is_resumed_by_its_id_and_ends_once(
+    shell: Shell, tmp_path: Path, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", lambda settings: WithoutSpark())
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    arguments = ["--spec", str(checkpoint.spec), "--parallelism", "2", "--to", f"parquet:{tmp_path}/out"]
+    _, out, _ = shell("recover", str(checkpoint.path), *arguments, "--create-only", "--json")
+    recovery = json.loads(out)["recovery"]
+    monkeypatch.setenv("CDR_FAULTS", "drain.before-done=raise")
+    assert shell("resume", recovery)[0] == 1
+    monkeypatch.delenv("CDR_FAULTS")
+    for _ in range(2):
+        code, out, _ = shell("resume", recovery, "--json")
+        value = json.loads(out.splitlines()[-1])
+        assert (code, value["state"], value["records"]) == (0, "DONE", 1878)
+    assert len(output.rows(tmp_path / "out")) == 1878
+    assert shell("resume", "r-nobody")[0] == 3

@@ -55,6 +55,29 @@ def test_parts_tallied_apart_join_to_the_whole(records: list[bytes], cut: int) -
     assert fold(records[:cut]).then(fold(records[cut:])) == fold(records)
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-1, 1), st.integers(1, 700)), max_size=8), st.integers(0, 1 << 32))
+def test_a_fold_is_the_sum_of_each_lanes_hashes_however_long_records_are(
+    wanted: list[tuple[int, int]], seed: int
+) -> None:
+    """Long neighbours are hashed side by side, which must not show."""
+    random = np.random.default_rng(seed)
+    records = [random.bytes(length) for _, length in wanted]
+    ends = np.cumsum([len(record) for record in records], dtype=np.int64)
+    starts = ends - np.array([len(record) for record in records], dtype=np.int64)
+    sums = np.zeros((2, kernel.FOLD_COLUMNS), np.uint64)
+    lanes = np.array([lane for lane, _ in wanted], np.int64)
+    kernel.fold_records(np.frombuffer(b"".join(records) or b"\0", np.uint8), starts, ends, lanes, sums)
+    for lane in (0, 1):
+        mine = [record for record, (where, _) in zip(records, wanted, strict=True) if where == lane]
+        hashes = [naive_hash(record) for record in mine]
+        chain = 0
+        for first, _ in hashes:
+            chain = (chain * kernel.CHAIN + first) & M
+        totals = [sum(first for first, _ in hashes) & M, sum(second for _, second in hashes) & M, chain]
+        assert sums[lane].tolist() == [*totals, len(mine), sum(map(len, mine))]
+
+
 def test_order_changes_the_chain_and_nothing_else() -> None:
     one, other = fold([b"a", b"b", b"c"]), fold([b"b", b"a", b"c"])
     assert one.same_records(other)

@@ -31,7 +31,8 @@ def watermark(time: int) -> bytes:
 def channel(pieces: list[bytes], input_pieces: int = 0) -> ChannelBytes:
     def part(chunks: list[bytes]) -> Part:
         """Chunks lie scattered and in reverse, as they may in a shared file."""
-        data, starts = bytearray(b"#" * 3), []
+        data = bytearray(b"#" * 3)
+        starts: list[int] = []
         for chunk in reversed(chunks):
             starts.insert(0, len(data))
             data += chunk + b"?"
@@ -68,6 +69,36 @@ def test_any_chunks_and_any_window_give_the_same_elements(cuts: list[int], windo
     assert elements(channel(pieces, min(inputs, len(pieces))), window) == WHOLE
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.integers(0, 79), max_size=8), st.lists(st.integers(0, 79), min_size=2, max_size=12), st.integers(0, 9)
+)
+def test_runs_are_gathered_from_any_chunks_and_across_both_states(
+    cuts: list[int], borders: list[int], inputs: int
+) -> None:
+    data = b"".join(STREAM)[:79]
+    pieces = [data[a:b] for a, b in pairwise([0, *sorted(cuts), len(data)])]
+    source = channel(pieces, min(inputs, len(pieces)))
+    starts, ends = (np.array(sorted(borders)[first : len(borders) // 2 * 2 : 2], np.int64) for first in (0, 1))
+    expected = b"".join(data[a:b] for a, b in zip(starts, ends, strict=True))
+    target = np.zeros(len(expected), np.uint8)
+    assert source.gather(starts, ends, target) == len(expected)
+    assert target.tobytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "room"), [([0, 70], [5, 90], 90), ([0, 2], [5, 8], 90), ([-1], [3], 90), ([0, 10], [5, 20], 14)]
+)
+@pytest.mark.parametrize("inputs", [0, 1, 2])
+def test_runs_that_leave_the_channel_run_backwards_or_do_not_fit_are_refused(
+    starts: list[int], ends: list[int], room: int, inputs: int
+) -> None:
+    data = b"".join(STREAM)
+    source = channel([data[:40], data[40:80]], inputs)
+    with pytest.raises(ValueError, match=r"run|range"):
+        source.gather(np.array(starts, np.int64), np.array(ends, np.int64), np.zeros(room, np.uint8))
+
+
 def test_a_record_longer_than_the_window_is_read_whole() -> None:
     big = record(bytes(range(256)) * 4000)
     assert elements(channel([STREAM[0], big, STREAM[1]]), 64) == [WHOLE[0], big[4:], WHOLE[1]]
@@ -78,8 +109,17 @@ def test_bytes_left_over_are_an_error_with_their_offset(left: int) -> None:
     data = b"".join(STREAM)[:-left]
     with pytest.raises(CorruptChannelState) as caught:
         elements(channel([data]), 1024)
+    there = len(STREAM[-1]) - left
+    held = f"{len(WHOLE[-1])} bytes are announced and {there - 4} are" if there >= 4 else f"{there} of the 4 bytes"
+    assert f"the channel ends inside a record, {held}" in caught.value.what
     assert caught.value.where.offset == len(b"".join(STREAM[:-1]))
     assert caught.value.where.channel == 2
+
+
+@pytest.mark.parametrize("length", [0, -1, -5, -(1 << 31)])
+def test_a_length_that_no_record_has_is_not_taken_for_a_channel_that_ends_too_early(length: int) -> None:
+    with pytest.raises(CorruptChannelState, match=f"an impossible record length of {length} "):
+        elements(channel([STREAM[0] + struct.pack(">i", length)]), 1024)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +129,22 @@ def test_a_frame_that_cannot_be_one_is_an_error_with_its_offset(bad: bytes) -> N
     with pytest.raises(CorruptChannelState) as caught:
         elements(channel([STREAM[0] + bad + STREAM[1]]), 1024)
     assert caught.value.where.offset == len(STREAM[0])
+
+
+@pytest.mark.parametrize("status", [1, -2, 7, 1 << 24, -(1 << 31)])
+def test_a_watermark_status_that_flink_does_not_have_is_an_error_with_its_offset(status: int) -> None:
+    with pytest.raises(CorruptChannelState, match="neither active") as caught:
+        elements(channel([STREAM[0] + frame(b"\x04" + struct.pack(">i", status)) + STREAM[1]]), 1024)
+    assert caught.value.where.offset == len(STREAM[0])
+
+
+@pytest.mark.parametrize("flag", [2, 127, 128, 255])
+def test_record_attributes_with_a_flag_that_is_no_boolean_are_an_error_with_their_offset(flag: int) -> None:
+    with pytest.raises(CorruptChannelState, match="neither 0 nor 1") as caught:
+        elements(channel([STREAM[0] + frame(bytes([5, flag])) + STREAM[1]]), 1024)
+    assert caught.value.where.offset == len(STREAM[0])
+
+
+def test_every_status_and_every_flag_that_flink_has_is_an_element() -> None:
+    known = [frame(b"\x04" + struct.pack(">i", status)) for status in (0, -1)] + [frame(b"\5\0"), frame(b"\5\1")]
+    assert elements(channel(known), 1024) == [each[4:] for each in known]

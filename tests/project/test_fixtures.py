@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flink.fixtures import MADE, NUMBER
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoints
 
 WITH_ORACLE = [
@@ -22,6 +23,7 @@ WITH_ORACLE = [
     ("g_p7_thr0", 2),
     ("r_p3_rocks_inc_true", 2),
     ("v5_a_p3_thr0", 1),
+    *((name, NUMBER) for name in MADE),
 ]
 
 

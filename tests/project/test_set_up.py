@@ -139,7 +139,22 @@ def test_ending_what_never_ran_needs_no_set_up(bare_checkout: Path, path: Path) 
 def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
     done = make(bare_checkout, Path("/usr/bin:/bin"))
     listed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")]
-    assert listed == ["help", "setup", "check", "test", "demo", "up", "down", "lock", "docs", "clean"]
+    assert listed == [
+        "help",
+        "setup",
+        "check",
+        "test",
+        "test-flink",
+        "fuzz",
+        "seeds",
+        "bench",
+        "demo",
+        "up",
+        "down",
+        "lock",
+        "docs",
+        "clean",
+    ]
 
 
 # --- when an environment is up to date -------------------------------------------------------------------------------

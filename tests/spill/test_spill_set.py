@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,31 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.errors import CdrError, DiskFull, StorageError
-from cdr_core.spill.reader import read_segments
+from cdr_core.errors import DiskFull, SpillLost, StorageError
 from cdr_core.spill.segments import HEADER, SpillSet
 from cdr_core.spill.writer import SpillWriter
-
-
-def frames(values: list[bytes]) -> bytes:
-    return b"".join(struct.pack(">i", len(value)) + value for value in values)
-
-
-def write(
-    directory: Path, batches: list[tuple[int, list[bytes]]], segment_size: int = 64, file_size: int = 256
-) -> SpillSet:
-    position = 0
-    with SpillWriter(directory, 3, segment_size, file_size) as writer:
-        for channel, values in batches:
-            body = np.frombuffer(frames(values), np.uint8)
-            positions = np.arange(position, position + len(values), dtype=np.int64)
-            position += len(values)
-            writer.append(channel, 0, channel, body, 0, np.array([0]), np.array([len(body)]), positions)
-        return writer.seal(())
-
-
-def read(spill_set: SpillSet) -> list[tuple[int, bytes, list[int]]]:
-    return [(b.segment.virtual_channel, b.body.tobytes(), b.positions.tolist()) for b in read_segments(spill_set)]
+from tests.support.spill import frames, read, write
 
 
 @settings(deadline=None, max_examples=60)
@@ -80,8 +59,9 @@ def test_nothing_to_spill_makes_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "s").iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "header"])
-def test_a_damaged_file_is_an_error_and_never_fewer_records(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "header", "directory", "positions", "no positions"])
+def test_a_damaged_set_is_lost_and_never_fewer_records(tmp_path: Path, damage: str) -> None:
+    """E23, E19: an error of its own class, by which the drain knows that making the set again helps."""
     spill_set = write(tmp_path / "s", [(0, [b"y" * 50] * 4)], file_size=1 << 20)
     path = Path(spill_set.files[0].path)
     data = bytearray(path.read_bytes())
@@ -92,8 +72,15 @@ def test_a_damaged_file_is_an_error_and_never_fewer_records(tmp_path: Path, dama
     path.write_bytes(data[:-1] if damage == "truncate" else data)
     if damage == "delete":
         path.unlink()
-    with pytest.raises(CdrError):
+    if damage == "positions":
+        (tmp_path / "s" / "positions").write_bytes(b"")
+    if damage == "no positions":
+        (tmp_path / "s" / "positions").unlink()
+    if damage == "directory":
+        shutil.rmtree(tmp_path / "s")
+    with pytest.raises(SpillLost, match=str(tmp_path)) as lost:
         read(spill_set)
+    assert lost.value.retry_helps
 
 
 def test_a_failed_writer_leaves_nothing(tmp_path: Path) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
@@ -17,22 +15,12 @@ from cdr_core.errors import Refused, StorageError, Unreadable
 from cdr_core.storage import s3, storage_for
 from cdr_core.storage.access import Storage
 from cdr_core.storage.s3 import S3Storage
-from tests.support.s3 import ACCESS_KEY, SECRET_KEY, running_s3
+from tests.support.bucket import Bucket
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as endpoint:
-        session = boto3.session.Session(ACCESS_KEY, SECRET_KEY, region_name="us-east-1")
-        client = session.client("s3", endpoint_url=endpoint)
-        for attempt in range(30):
-            try:
-                client.create_bucket(Bucket="cdr")
-                break
-            except ClientError:
-                assert attempt < 29
-                threading.Event().wait(0.5)
-        yield client
+@pytest.fixture
+def client(bucket: Bucket) -> Any:
+    return bucket.client
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -95,6 +83,24 @@ def test_fewer_bytes_than_asked_for_are_an_error(place: tuple[Storage, str], mon
         storage.read(f"{base}/short", 5, 10)
 
 
+def test_an_object_with_another_tag_is_not_the_one_that_was_asked_for(place: tuple[Storage, str]) -> None:
+    storage, base = place
+    storage.create(f"{base}/tagged", b"0123456789")
+    found = storage.stat(f"{base}/tagged")
+    assert (found.size, found.modified.tzinfo is not None) == (10, True)
+    assert storage.read(f"{base}/tagged", 2, 5, tag=found.tag) == b"23456"
+    with pytest.raises(Unreadable, match="changed while it was being read"):
+        storage.read(f"{base}/tagged", 2, 5, tag='"another"')
+
+
+def test_a_range_behind_the_end_is_never_empty(place: tuple[Storage, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+    storage, base = place
+    storage.create(f"{base}/short", b"0123456789")
+    with pytest.raises((Unreadable, StorageError)):
+        storage.read(f"{base}/short", 20, 5)
+
+
 def test_a_listing_names_what_is_directly_there(place: tuple[Storage, str]) -> None:
     storage, base = place
     for name in ("b", "a", "deeper/c"):
@@ -153,6 +159,7 @@ def test_a_fault_that_passes_is_asked_again(client: Any, monkeypatch: pytest.Mon
 
 
 def test_patience_has_an_end(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E04: bounded, and then a failure; never empty."""
     monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
     faulty = Faulty(client, [slow_down() for _ in range(100)])
     with pytest.raises(StorageError, match="SlowDown"):

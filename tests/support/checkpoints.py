@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.support.oracle import Oracle
+from tests.support.relocate import relocate
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -64,6 +65,7 @@ class FixtureCheckpoints:
         with tarfile.open(archive) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # early 3.11 has none; the archives are ours
             tar.extractall(self._folder)
+        relocate(self._folder / name)
         self._unpacked[name] = _digest(self._folder / name)
 
 

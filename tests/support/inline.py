@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cdr_core import settings as settings_module
@@ -39,6 +41,29 @@ class InlineWorkers:
         self.ended = True
 
 
+class ThreadedWorkers(InlineWorkers):
+    """The units run in threads while the driver polls, as on Spark: what happens between the two can be tested."""
+
+    def __init__(self, threads: int = 2) -> None:
+        super().__init__()
+        self._threads = threads
+
+    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        with ThreadPoolExecutor(self._threads) as pool:
+            jobs = {unit: pool.submit(run_unit, payload, unit, 0) for unit in units}
+            try:
+                while not all(job.done() for job in jobs.values()):
+                    on_poll()
+                    time.sleep(0.01)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        on_poll()
+        for unit, job in jobs.items():
+            job.result()
+            self.done.append(f"{drive.phase}/{unit}")
+
+
 def start(request: RecoveryRequest) -> tuple[Repository, str, Settings]:
     """A recovery in the database of the settings in force."""
     settings = settings_module.load()
@@ -67,15 +92,16 @@ def run_all(repository: Repository, recovery: str, settings: Settings) -> Mappin
     return result
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], workers: InlineWorkers | None = None) -> int:
     phase, recovery, *epoch = arguments
     settings = settings_module.load()
+    workers = workers or InlineWorkers()
     with Repository.open(settings.database_url) as repository:
         try:
             if epoch:
-                run_phase(repository, recovery, Phase(phase), int(epoch[0]), settings, InlineWorkers(), lambda _: None)
+                run_phase(repository, recovery, Phase(phase), int(epoch[0]), settings, workers, lambda _: None)
             else:
-                run(repository, recovery, Phase(phase), settings)
+                run(repository, recovery, Phase(phase), settings, workers)
         except CdrError as error:
             print(f"cdr: {error}", file=sys.stderr)
             return error.exit_code

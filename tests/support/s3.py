@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ def running_s3(folder: Path) -> Iterator[str]:
     command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", f"-s3.port={ports[0]}", f"-s3.config={folder}/s3.json"]
     command += [f"-master.port={ports[1]}", f"-volume.port={ports[2]}", f"-filer.port={ports[3]}", "-volume.max=20"]
     command += ["-master.volumeSizeLimitMB=64"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # of fixed numbers, which a second server would find taken
     with ExitStack() as stack:
         log = stack.enter_context((folder / "weed.log").open("wb"))
         server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
@@ -35,7 +37,7 @@ def running_s3(folder: Path) -> Iterator[str]:
 def _free_ports(count: int) -> list[int]:
     """SeaweedFS also listens at each port + 10000, so both must be free."""
     found: list[int] = []
-    for port in range(21000, 32000, 7):
+    for port in random.sample(range(21000, 32000, 7), 1500):  # at random: two servers may be starting at once
         if len(found) == count:
             break
         if _free(port) and _free(port + 10000):

@@ -14,6 +14,9 @@ from cdr_core.errors import Refused
 
 COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
+WATERMARK = "cdr.watermark"
+
+KINDS = ("parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +26,42 @@ class Publication:
     files: tuple[PreparedFile, ...]
     properties: Mapping[str, str]
 
+    @property
+    def commit_user(self) -> str:
+        return self.properties[COMMIT_USER]
+
+    @property
+    def commit_id(self) -> int:
+        return int(self.properties[COMMIT_ID])
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where a publication became visible."""
+    """Where a publication became visible; ``uuid`` tells it from another one at the same place, where there is one."""
 
     commit_id: int
     location: str
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """What the target showed: its newest state, to be used as the base, and what this commit user has published."""
+    """What the target showed: its newest state, to be used as the base, and what this commit user has published.
 
-    base: int
+    A base is a word of the sink's own. ``known`` holds the bases of which every successor is still in sight: for any
+    other one, "not found" may only mean that the target has forgotten.
+    """
+
+    base: str
     published: tuple[Published, ...]
+    known: frozenset[str]
 
     def find(self, commit_id: int) -> Published | None:
         return next((entry for entry in self.published if entry.commit_id == commit_id), None)
+
+    def covers(self, base: str) -> bool:
+        """Whether everything that was published after ``base`` is in sight."""
+        return base in self.known
 
 
 class TableWriter(Protocol):
@@ -55,8 +76,14 @@ class TableWriter(Protocol):
 class Sink(Protocol):
     """A target. Publishing is a compare-and-swap on the base that the look-up saw."""
 
-    def refuse_early(self) -> None:
-        """Raise what would make a later publication fail, before any work is done."""
+    stores: bool
+    """Whether prepared files can be read back; where not, what was drained is all there is to compare."""
+
+    def refuse_early(self, schema: pa.Schema | None = None) -> None:
+        """Raise what would make a later publication fail, before any work is done; nothing is made or changed."""
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make the table if there is none; one with other columns is refused. Safe to repeat; only the driver calls."""
 
     def writer(self, name: str, schema: pa.Schema) -> AbstractContextManager[TableWriter]:
         """A writer on an executor; ``name`` is unique to the attempt of the task that calls."""
@@ -64,24 +91,42 @@ class Sink(Protocol):
     def look_up(self, commit_user: str) -> LookUp:
         """The current base and everything this user published."""
 
-    def publish(self, base: int, publication: Publication) -> Published:
-        """Make it visible as the successor of ``base``.
+    def publish(self, base: str, publication: Publication) -> Published:
+        """Make it visible as the successor of ``base``, after a look at each file: one that is missing is an error.
 
-        ``CommitConflict``: somebody else was first, nothing of ours is visible. ``CommitUnknown``: only a look-up can
-        tell.
+        ``CommitConflict``: somebody else was first, nothing of ours is visible. After any other exception only a
+        look-up can tell; prepared files stay whatever happens.
         """
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
-        """A prepared file for reading; missing or of another size is an error naming it."""
+        """A prepared file for reading; missing, of another size or with other bytes is an error naming it."""
 
 
 def sink_for(target: str) -> Sink:
-    """The sink of a target such as ``parquet:DIR``."""
+    """The sink of a target such as ``parquet:DIR``. Nothing heavy is imported for a kind that is not used."""
     kind, colon, address = target.partition(":")
+    if kind == "none" and colon:
+        from cdr_core.commit.sinks.none import NoneSink
+
+        return NoneSink(address)
     if not colon or not address:
-        raise Refused(f"target {target!r} names no place", hint="write parquet:DIR")
+        raise Refused(f"target {target!r} names no place", hint=f"write one of {', '.join(KINDS)}")
     if kind == "parquet":
         from cdr_core.commit.sinks.parquet import ParquetSink
 
         return ParquetSink(address)
-    raise Refused(f"target {target!r}: there is no sink {kind!r}", hint="use parquet:DIR")
+    if kind == "iceberg":
+        from cdr_core.commit.sinks.iceberg import IcebergSink
+
+        return IcebergSink(address)
+    if kind == "paimon":
+        from cdr_core.commit.sinks.paimon import PaimonSink
+
+        return PaimonSink(address)
+    raise Refused(f"target {target!r}: there is no sink {kind!r}", hint=f"use one of {', '.join(KINDS)}")
+
+
+def has_path(target: str) -> bool:
+    """Whether what follows the kind is a path or an address of a storage; a catalog's name is neither."""
+    kind, colon, address = target.partition(":")
+    return bool(colon and address) and kind not in {"iceberg", "none"}

@@ -26,6 +26,8 @@ REASONS = {
     values.NULL_KEY: "is null, which no key can be",
 }
 
+_TO_LOOK = 'to look at it, cdr elements has --replace-text and the Spark source .option("text", "replace")'
+
 
 class BadValue(CorruptChannelState):
     """The first record of a batch that does not fit: ``record`` is its index, ``offset`` a byte in the batch's data.
@@ -80,8 +82,8 @@ def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
     """The error for a reason of the kernels."""
     subject = f"field {field}" if field else "the value"
     hints = {
-        values.LONE_SURROGATE: "decode with replacement, or move the record as bytes",
-        values.BAD_UTF8: "decode with replacement, or move the record as bytes",
+        values.LONE_SURROGATE: f"{_TO_LOOK}; to recover it, describe the record from this field on as OPAQUE",
+        values.BAD_UTF8: f"{_TO_LOOK}; to recover it, describe the field as BYTES, which is laid out alike",
         values.TOO_FINE: "describe it with precision 9, which is laid out alike",
     }
     return BadValue(

@@ -50,7 +50,7 @@ class Cursor:
         """Bytes not read yet."""
         return self._end - self.position
 
-    def corrupt(self, what: str, *, at: int | None = None) -> CorruptMetadata:
+    def corrupt(self, what: str, *, at: int | None = None, hint: str = _HINT) -> CorruptMetadata:
         """The error to raise; ``at`` is the offset of the fault if it is not here."""
         where = Where(
             checkpoint=self.checkpoint,
@@ -58,7 +58,7 @@ class Cursor:
             subtask=self.subtask,
             offset=self.position if at is None else at,
         )
-        return CorruptMetadata(what, where=where, hint=_HINT)
+        return CorruptMetadata(what, where=where, hint=hint)
 
     def charge(self, size: int) -> None:
         """Account for memory that a value will take."""

@@ -70,8 +70,10 @@ def _read_version(cursor: Cursor) -> int:
         raise cursor.corrupt(f"a _metadata file starts with {MAGIC:08x}, this one with {magic & 0xFFFFFFFF:08x}", at=0)
     version = cursor.i32()
     if not OLDEST_READ <= version <= NEWEST_VERSION:
-        what = f"_metadata version {version} is not readable, versions {OLDEST_READ} to {NEWEST_VERSION} are"
-        raise cursor.corrupt(what, at=4)
+        newer = version > NEWEST_VERSION
+        what = f"_metadata version {version} is {'newer' if newer else 'older'} than this cdr knows"
+        hint = "use a cdr that knows it" if newer else "take a checkpoint with a later Flink"
+        raise cursor.corrupt(f"{what} ({OLDEST_READ} to {NEWEST_VERSION})", at=4, hint=hint)
     return version
 
 

@@ -71,7 +71,7 @@ class AttemptRow(Base):
 
 
 class PhaseRow(Base):
-    """``units_total`` null = nobody knows yet, which is not zero."""
+    """``units_total`` null = nobody knows yet, which is not zero. ``running``: [records, bytes] by unit under way."""
 
     __tablename__ = "phase"
 
@@ -83,6 +83,7 @@ class PhaseRow(Base):
     bytes_total: Mapped[Size | None]
     bytes_done: Mapped[Size] = mapped_column(default=0)
     records_done: Mapped[Size] = mapped_column(default=0)
+    running: Mapped[dict[str, Any] | None]
     result: Mapped[dict[str, Any] | None]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import delete, func, select
 
@@ -45,6 +45,10 @@ class Progress(Scope):
         if units < row.units_done:
             raise PhaseRefused(f"phase {phase} cannot have {units} units in total: {row.units_done} are done")
         row.units_total, row.bytes_total = units, total_bytes
+
+    def set_running(self, phase: Phase, running: Mapping[str, tuple[int, int]]) -> None:
+        """How far the units under way are: (records, bytes) by unit. Only to be looked at; nothing is decided by it."""
+        self._running(phase).running = {unit: list(done) for unit, done in running.items()}
 
     def record_unit(self, phase: Phase, unit: str, manifest: str, records: int, size: int, result: Json) -> bool:
         """A unit is finished and its manifest durable; ``False`` when it was recorded before, whoever did it."""
@@ -103,7 +107,7 @@ class Progress(Scope):
         if then is not None and then is not phase.successor:
             raise PhaseRefused(f"phase {then} does not follow {phase}")
         row.state = move(row.state, PhaseState.DONE)
-        row.result, row.ended_at = dict(result), utc_now()
+        row.result, row.running, row.ended_at = dict(result), None, utc_now()
         if then is None:
             end_attempt(self._attempt(), AttemptState.DONE, None)
         else:

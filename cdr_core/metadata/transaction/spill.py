@@ -10,12 +10,9 @@ from cdr_core.errors import Refused
 from cdr_core.metadata import convert
 from cdr_core.metadata.models import DrainCursorRow, GrantRow, SpillFileRow, SpillSetRow
 from cdr_core.metadata.models.base import utc_now
-from cdr_core.metadata.states import SpillSetState, move
+from cdr_core.metadata.states import HAND_OVER, SpillSetState, move
 from cdr_core.metadata.transaction.scope import Scope
 from cdr_core.metadata.values import Cursor, SpillFile, SpillSet
-
-HAND_OVER = "hand-over"
-"""The grant every set is born with; whoever drains it releases it when the set is no longer needed."""
 
 
 class Spill(Scope):

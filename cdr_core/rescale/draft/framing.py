@@ -12,7 +12,7 @@ from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.rescale.draft.ends import End
 from cdr_core.rescale.plan import PLAN_VERSION, Plan, PlannedExchange, VirtualChannel
-from cdr_core.rescale.source import open_channel
+from cdr_core.rescale.source import announced_size, open_channel
 from cdr_core.rescale.spec import Partitioner
 
 MOST_CHANNELS: Final = 24
@@ -42,11 +42,11 @@ def compare(checkpoint: Checkpoint, output: End, gate: End) -> Evidence:
     plan = _plan(checkpoint, output, gate, chosen)
     straddling = 0
     for number in range(len(chosen)):
+        if announced_size(plan, number) > LARGEST_CHANNEL:
+            continue
         try:
             channel = open_channel(plan, number)
         except CorruptChannelState:
-            continue
-        if channel.size > LARGEST_CHANNEL:
             continue
         try:
             straddling += _straddles(channel)
@@ -75,6 +75,7 @@ def _plan(checkpoint: Checkpoint, output: End, gate: End, channels: list[tuple[i
         partitioner=str(Partitioner.REBALANCE),
         record="OPAQUE",
         key=(),
+        owner="",
         max_parallelism=gate.operator.max_parallelism,
         old_up=ups,
         old_down=downs,

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from cdr_core.spark.sources.options import Test, passes, required, split_filters
+from cdr_core.spark.sources.options import Test, chosen, passes, require_columns, required, split_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 PUSHED = frozenset({"exchange", "gate", "up", "down", "kind"})
 PARTITION_BYTES = 16 * 1024 * 1024
 
+TEXT = ("fail", "replace")
+"""What becomes of a string that is no text; the first is the default."""
+
 
 class ChannelStateSource(DataSource):
-    """Options: ``path`` (or ``load(path)``), ``spec`` (a YAML file or its text)."""
+    """Options: ``path`` (or ``load(path)``), ``spec`` (a YAML file or its text), ``text``: what becomes of a string
+    that is no text, ``fail`` (default) or ``replace`` (by U+FFFD).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -38,6 +43,7 @@ class ChannelStateSource(DataSource):
         return from_arrow_schema(element_schema(_plan(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        chosen(self.options, "text", TEXT)
         return ChannelStateReader(dict(self.options), to_arrow_schema(schema))
 
 
@@ -61,7 +67,10 @@ class ChannelStateReader(DataSourceReader):
         return iter(left)
 
     def partitions(self) -> Sequence[InputPartition]:
+        from cdr_core.rescale.elements import element_schema
+
         plan = _plan(self._options)
+        require_columns(self._schema.names, element_schema(plan).names)
         batches: list[list[int]] = []
         room = 0
         for number, channel in enumerate(plan.channels):
@@ -83,8 +92,10 @@ class ChannelStateReader(DataSourceReader):
         if not partition.numbers:
             return
         plan = _plan(self._options)
+        wanted = frozenset(self._schema.names) | {"kind"}
+        replace_text = chosen(self._options, "text", TEXT) == "replace"
         for number in partition.numbers:
-            for batch in element_batches(plan, number, frozenset(self._schema.names) | {"kind"}):
+            for batch in element_batches(plan, number, wanted, replace_text=replace_text):
                 kept = self._kept(batch)
                 # The wished schema may say "nullable" where ours does not, and Spark compares to the letter.
                 yield kept.from_arrays([kept.column(name) for name in self._schema.names], schema=self._schema)

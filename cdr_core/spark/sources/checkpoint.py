@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from cdr_core.spark.sources.options import required
+from cdr_core.spark.sources.options import require_columns, required
 
 SCHEMA = ", ".join(
     (
@@ -16,6 +16,8 @@ SCHEMA = ", ".join(
         "buffers long, bytes long",
     )
 )
+
+COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
 
 
 class CheckpointSource(DataSource):
@@ -29,14 +31,16 @@ class CheckpointSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return CheckpointReader(required(self.options, "path", "CHECKPOINT"))
+        require_columns(schema.names, COLUMNS)
+        wished = tuple(COLUMNS.index(name) for name in schema.names)
+        return CheckpointReader(required(self.options, "path", "CHECKPOINT"), wished)
 
 
 class CheckpointReader(DataSourceReader):
-    """All rows come from `_metadata` alone, so one partition is enough."""
+    """All rows come from `_metadata` alone, so one partition is enough. ``wished``: the columns of the read schema."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, wished: tuple[int, ...]) -> None:
+        self._path, self._wished = path, wished
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         from cdr_core.flink.metadata import Side
@@ -49,4 +53,5 @@ class CheckpointReader(DataSourceReader):
                     size = payload_size(checkpoint, piece)
                     ends = (at.a, None) if side is Side.INPUT else (None, at.a)
                     place = (at.subtask, *ends, at.b)
-                    yield (operator.operator_id, operator.uid, str(side), *place, len(piece.offsets), size)
+                    row = (operator.operator_id, operator.uid, str(side), *place, len(piece.offsets), size)
+                    yield tuple(row[number] for number in self._wished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no key": ({"spec": SPEC.replace("key: [f0]", "key: []")}, "exchange main: there is no key field"),
     "only aligned exchanges": ({"spec": ALIGNED}, "no in-flight data on any exchange"),
     "too much inline": ({"inline": True, "size": "1GB"}, "too many for inline state"),
-    "another store": ({"directory": "s3://bucket/chk-1"}, "not a local directory"),
+    "another store": ({"directory": "hdfs://host/chk-1"}, "neither a local directory nor on s3"),
     "no buffer": ({"buffer": "0"}, "0 is no number of buffer"),
 }
 
@@ -65,7 +66,7 @@ def test_a_write_that_fails_takes_everything_away_again(
         seen.append([file.name for file in (tmp_path / "chk").iterdir()])
         raise OSError(error, "broken on purpose")
 
-    monkeypatch.setattr(command.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(kind):
         make(tmp_path / "chk", SPEC)
     assert len(seen[0]) > 0

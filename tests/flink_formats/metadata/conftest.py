@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.relocate import JOB_FILE
+
 REPOSITORY = Path(__file__).parents[3]
 ARCHIVES = sorted((REPOSITORY / "tests" / "fixtures").glob("flink-*/*.tar.gz"))
 
@@ -26,6 +28,14 @@ class RealCheckpoint:
     @property
     def metadata(self) -> bytes:
         return (self.directory / "_metadata").read_bytes()
+
+    def file(self, uri: str) -> Path:
+        """A file that the metadata names. Absolute paths are those of the place where the checkpoint was made."""
+        if not uri.startswith("file:"):
+            return Path(uri)
+        home = self.directory.parent
+        place = json.loads((home / JOB_FILE).read_text())["place"]
+        return home / Path(uri.removeprefix("file://")).relative_to(place.removeprefix("file:"))
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.oracle if line["type"] == kind]

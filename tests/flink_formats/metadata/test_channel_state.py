@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from cdr_core.flink.channel_state import (
 from cdr_core.flink.checkpoint import Checkpoint, InlineLocation, load_checkpoint
 from cdr_core.flink.metadata import (
     ChannelHandle,
+    FileSegment,
     FinishedSubtask,
     MergedChannel,
     MergedChannelHandle,
@@ -232,7 +232,7 @@ def test_chunks_of_real_channels_are_as_many_and_as_long_as_flink_reads(
     compared = 0
     for name, real in real_checkpoints.items():
         checkpoint = load_checkpoint(str(real.directory), real.metadata)
-        inputs, outputs = _sizes(checkpoint, Side.INPUT), _sizes(checkpoint, Side.OUTPUT)
+        inputs, outputs = (_sizes(real, checkpoint, side) for side in (Side.INPUT, Side.OUTPUT))
         for summary in real.lines("summary"):
             for sizes, side in ((inputs, "input"), (outputs, "output")):
                 buffers = sum(count for count, _ in sizes.values())
@@ -247,7 +247,7 @@ def test_chunks_of_real_channels_are_as_many_and_as_long_as_flink_reads(
     assert compared > 150
 
 
-def _sizes(checkpoint: Checkpoint, side: Side) -> dict[ChannelId, tuple[int, int]]:
+def _sizes(real: RealCheckpoint, checkpoint: Checkpoint, side: Side) -> dict[ChannelId, tuple[int, int]]:
     """Number and bytes of the chunks of each channel, over all operators."""
     sizes: dict[ChannelId, tuple[int, int]] = {}
     for state in checkpoint.metadata.operators:
@@ -258,8 +258,8 @@ def _sizes(checkpoint: Checkpoint, side: Side) -> dict[ChannelId, tuple[int, int
             if isinstance(location, InlineLocation):
                 starts, lengths = read_chunk_extents(location.data, piece.offsets, where=where)
             else:
-                data = np.memmap(Path(location.uri), dtype=np.uint8, mode="r")
-                assert location.length == len(data)
+                data = np.memmap(real.file(location.uri), dtype=np.uint8, mode="r")
+                assert isinstance(piece.delegate, FileSegment) or location.length == len(data)
                 starts, lengths = read_chunk_extents(
                     data, piece.offsets, base=location.base, limit=location.length, where=where
                 )

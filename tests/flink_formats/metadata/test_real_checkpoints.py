@@ -9,10 +9,14 @@ import pytest
 
 from cdr_core.flink.checkpoint import load_checkpoint
 from cdr_core.flink.metadata import (
+    CheckpointedChangelog,
     CheckpointMetadata,
+    EmptySegment,
+    FileSegment,
     IdentifiedIncremental,
     IdentifiedKeyGroups,
     InlineBytes,
+    MergedOperatorStateHandle,
     OperatorStateHandle,
     RelativeFile,
     Side,
@@ -83,7 +87,11 @@ def test_channel_handles_are_those_flink_reads(real_checkpoints: dict[str, RealC
 
 
 def test_keyed_state_is_what_flink_reads(real_checkpoints: dict[str, RealCheckpoint]) -> None:
-    kinds = {"KeyGroupsStateHandle": IdentifiedKeyGroups, "IncrementalRemoteKeyedStateHandle": IdentifiedIncremental}
+    kinds = {
+        "KeyGroupsStateHandle": IdentifiedKeyGroups,
+        "IncrementalRemoteKeyedStateHandle": IdentifiedIncremental,
+        "ChangelogStateBackendHandleImpl": CheckpointedChangelog,
+    }
     compared = 0
     for name, checkpoint in real_checkpoints.items():
         subtasks = _subtasks(read_metadata(checkpoint.metadata))
@@ -93,12 +101,15 @@ def test_keyed_state_is_what_flink_reads(real_checkpoints: dict[str, RealCheckpo
             if isinstance(handle, IdentifiedKeyGroups):
                 assert handle.delegate is not None
                 assert (handle.start, len(handle.offsets)) == (line["kg_start"], line["kg_end"] - line["kg_start"] + 1)
-                assert _stream(handle.delegate) == (line["underlying"], line["underlying_size"], line["inline"]), name
-            elif isinstance(handle, IdentifiedIncremental):
+                assert _stream(handle.delegate) == _stream_line(line), name
+            else:
+                assert isinstance(handle, IdentifiedIncremental | CheckpointedChangelog)
                 assert (handle.key_groups.start, handle.key_groups.count + handle.key_groups.start - 1) == (
                     line["kg_start"],
                     line["kg_end"],
                 )
+            if isinstance(handle, CheckpointedChangelog):
+                assert (len(handle.materialized), len(handle.changes)) == (line["materialized"], line["changes"]), name
             compared += 1
     assert compared > 50
 
@@ -109,11 +120,11 @@ def test_operator_state_is_what_flink_reads(real_checkpoints: dict[str, RealChec
         subtasks = _subtasks(read_metadata(checkpoint.metadata))
         for line in checkpoint.lines("operator_state"):
             handle = subtasks[line["operator_id"], line["subtask"]].managed_operator
-            assert isinstance(handle, OperatorStateHandle)
+            assert isinstance(handle, OperatorStateHandle | MergedOperatorStateHandle)
             assert handle.delegate is not None
             states = {s.name: {"mode": MODES[s.mode], "offsets": list(s.offsets)} for s in handle.states}
             assert states == line["states"], name
-            assert _stream(handle.delegate) == (line["underlying"], line["underlying_size"], line["inline"]), name
+            assert _stream(handle.delegate) == _stream_line(line), name
             compared += 1
     assert compared > 30
 
@@ -138,15 +149,24 @@ def _handle_line(line: dict[str, Any]) -> tuple[Any, ...]:
     a = line["gate"] if line["kind"] == "input" else line["partition"]
     b = line["channel"] if line["kind"] == "input" else line["subpartition"]
     place = (line["kind"], line["operator_id"], line["subtask"], a, b)
-    return (*place, tuple(line["offsets"]), line["size"], line["underlying"], line["underlying_size"], line["inline"])
+    return (*place, tuple(line["offsets"]), line["size"], *_stream_line(line))
 
 
-def _stream(handle: StreamHandle) -> tuple[str, int, bool]:
-    """Name, size, inline, as the oracle prints them."""
-    if isinstance(handle, InlineBytes):
-        return handle.name, len(handle.data), True
+def _stream_line(line: dict[str, Any]) -> tuple[str, int, bool, int]:
+    return line["underlying"], line["underlying_size"], line["inline"], line.get("underlying_start", 0)
+
+
+def _stream(handle: StreamHandle) -> tuple[str, int, bool, int]:
+    """Name, size, inline, start, as the oracle prints them."""
+    match handle:
+        case InlineBytes():
+            return handle.name, len(handle.data), True, 0
+        case FileSegment():
+            return handle.path, handle.length, False, handle.start
+        case EmptySegment():
+            return "empty", 0, False, 0
     assert isinstance(handle, RelativeFile)
-    return handle.path, handle.size, False
+    return handle.path, handle.size, False, 0
 
 
 def _subtasks(metadata: CheckpointMetadata) -> dict[tuple[str, int], SubtaskState]:

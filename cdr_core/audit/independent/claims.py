@@ -1,0 +1,130 @@
+"""What a receipt claims, and whether the claims agree with themselves and with what was read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdr_core.audit.independent.checkpoint import Channel
+from cdr_core.audit.independent.digests import Expected
+from cdr_core.audit.independent.framing import KINDS
+from cdr_core.audit.independent.report import Difference, Kind, Totals
+from cdr_core.errors import Refused, Unreadable
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A channel's elements from ``from_pos`` on, at byte ``offset``; ``records`` is ``None`` where nobody counted."""
+
+    from_pos: int
+    offset: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """A receipt as it was given."""
+
+    receipt: Mapping[str, Any]
+
+    @property
+    def recovery(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.receipt["recovery"]
+        return found
+
+    @property
+    def proof(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.receipt["proof"]
+        return found
+
+    def quarantine(self, channel: Channel) -> Quarantine | None:
+        """What of a channel was put aside; ``None`` if nothing was."""
+        for entry in self.proof.get("quarantine", ()):
+            if _channel(entry) == channel:
+                return Quarantine(int(entry["from_pos"]), int(entry["offset"]), entry.get("records"))
+        return None
+
+    def dropped(self, channel: Channel) -> set[int]:
+        """Positions of a channel's records that the user asked to leave out."""
+        return {int(d["pos"]) for d in self.proof.get("dropped_by_request", ()) if _channel(d) == channel}
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.proof.get("quarantine") or self.proof.get("dropped_by_request"))
+
+
+def read_claims(data: bytes, name: str) -> Claims:
+    """A receipt from its JSON; what is none is ``Unreadable``."""
+    try:
+        receipt = json.loads(data)
+        claims = Claims(receipt)
+        version = receipt["version"]
+        _ = claims.recovery["source"], claims.recovery["target"], claims.proof["ledgers"], receipt["proof_sha256"]
+        for entry in claims.proof.get("quarantine", ()):
+            claims.quarantine(_channel(entry))
+        for entry in claims.proof.get("dropped_by_request", ()):
+            claims.dropped(_channel(entry))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unreadable(f"{name} is no receipt", hint="give the path of a receipt or the id of a recovery") from None
+    if version != VERSION:
+        raise Refused(f"{name} has version {version}, this cdr reads {VERSION}", hint="use the cdr that wrote it")
+    return claims
+
+
+def check_claims(claims: Claims, metadata_sha256: str, properties: Mapping[str, str]) -> Iterator[Difference]:
+    """The receipt against itself, the source's ``_metadata`` and what was stored with the publication."""
+    stated = claims.receipt["proof_sha256"]
+    actual = hashlib.sha256(json.dumps(claims.proof, sort_keys=True).encode()).hexdigest()
+    if stated != actual:
+        yield Difference(Kind.RECEIPT, "the receipt was edited: its proof does not have the SHA-256 that it states")
+    published = properties.get("cdr.proof-sha256")
+    if published is not None and published not in (stated, actual):
+        yield Difference(Kind.RECEIPT, "the receipt was edited: the output was published with another proof")
+    elif published is not None and published != actual:
+        yield Difference(Kind.RECEIPT, "the receipt's proof is not the one that the output was published with")
+    if claims.proof.get("source_metadata_sha256") != metadata_sha256:
+        yield Difference(Kind.RECEIPT, "the source is not the checkpoint that the receipt is about, or it was changed")
+
+
+def check_totals(claims: Claims, source: Totals, output: Totals, verdict: str) -> Iterator[Difference]:
+    """The sums at the receipt's head."""
+    for what in ("records", "bytes"):
+        for side, key, totals in (("source", "source", source), ("output", "published", output)):
+            stated = claims.receipt.get(what, {}).get(key)
+            actual = getattr(totals, what)
+            if stated != actual:
+                sentence = f"the receipt says {stated} {what} in the {side}, there are {actual}"
+                yield Difference(Kind.RECEIPT, sentence)
+    if claims.receipt.get("verdict") != verdict:
+        yield Difference(Kind.RECEIPT, f"the receipt says {claims.receipt.get('verdict')!r}, the bytes say {verdict!r}")
+
+
+def check_ledger(claims: Claims, channels: Mapping[Channel, Expected]) -> Iterator[Difference]:
+    """Records, bytes and elements of other kinds of every virtual channel, as the proof's first ledger has them."""
+    stated = {_channel(entry): _line(entry) for entry in claims.proof["ledgers"].get("read", ())}
+    actual = {at: (len(found.positions), found.bytes, dict(found.others)) for at, found in channels.items()}
+    nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
+    for channel in sorted(stated.keys() | actual.keys()):
+        said, there = stated.get(channel, nothing), actual.get(channel, nothing)
+        if said != there:
+            what = f"the receipt's ledger has {_shown(said)}, the source {_shown(there)}"
+            yield Difference(Kind.RECEIPT, what, channel=channel)
+
+
+def _line(entry: Mapping[str, Any]) -> tuple[int, int, dict[str, int]]:
+    others = {kind: count for kind, count in (entry.get("others") or {}).items() if kind in KINDS and count}
+    return entry["records"], entry["bytes"], others
+
+
+def _shown(line: tuple[int, int, dict[str, int]]) -> str:
+    others = "".join(f", {count} {kind}" for kind, count in sorted(line[2].items()))
+    return f"{line[0]} records of {line[1]} bytes{others}"
+
+
+def _channel(entry: Mapping[str, Any]) -> Channel:
+    return Channel(str(entry["exchange"]), int(entry["up"]), int(entry["down"]))

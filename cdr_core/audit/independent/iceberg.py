@@ -1,0 +1,55 @@
+"""``iceberg:CATALOG/db.table``: the current snapshot's data files, as pyiceberg lists them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.utils.config import Config
+
+from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot, explained
+from cdr_core.audit.independent.tables import DataFile, Owner
+from cdr_core.errors import Refused, Unreadable
+
+
+def open_iceberg(address: str, owner: Owner) -> LakeTable:
+    """The table as it is now. A table with row-level deletes is ``Unreadable``: cdr writes none."""
+    catalog, _, name = address.partition("/")
+    configured = Config().get_catalog_config(catalog)
+    if configured is None:
+        raise Refused(f"pyiceberg knows no catalog {catalog!r}", hint="configure it in .pyiceberg.yaml")
+    with explained(f"iceberg:{address}"):
+        table = load_catalog(catalog, **{key: str(value) for key, value in configured.items()}).load_table(name)
+        snapshots = {found.snapshot_id: _snapshot(found) for found in table.metadata.snapshots}
+        return LakeTable(owner, list(snapshots.values()), _files(table, snapshots))
+
+
+def _snapshot(found: IcebergSnapshot) -> Snapshot:
+    summary = found.summary
+    if summary is None:
+        return Snapshot({}, appended=False)
+    return Snapshot(dict(summary.additional_properties), summary.operation == Operation.APPEND)
+
+
+def _files(table: Table, snapshots: dict[int, Snapshot]) -> list[LakeFile]:
+    current = table.current_snapshot()
+    found = []
+    for manifest in [] if current is None else current.manifests(table.io):
+        if manifest.content == ManifestContent.DELETES:
+            raise Unreadable("the table has row-level deletes", hint="compact it and verify again")
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            file = entry.data_file
+            fetch = partial(_fetch, table.io, file.file_path)
+            known = DataFile(file.file_path, file.record_count, file.file_size_in_bytes, None, fetch)
+            found.append(LakeFile(known, snapshots.get(entry.snapshot_id or -1)))
+    return found
+
+
+def _fetch(io: FileIO, path: str) -> bytes:
+    with explained(path), io.new_input(path).open() as stream:
+        return stream.read()

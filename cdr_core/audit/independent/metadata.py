@@ -1,0 +1,207 @@
+"""``_metadata`` of versions 2 to 6, as far as in-flight records need it: operators and where their channel state is."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from cdr_core.audit.independent.cursor import Cursor
+from cdr_core.audit.independent.handles import Stream, read_stream, walk_keyed_state, walk_operator_state
+from cdr_core.errors import CorruptMetadata, SpecRefused
+
+MAGIC, MASTER_MAGIC = 0x4960672D, 0xC96B1696
+VERSIONS = range(2, 7)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A channel of one side: subtask, then (gate, channel) of an input or (partition, subpartition) of an output."""
+
+    subtask: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The chunks of a channel: offsets of their length fields in the stream."""
+
+    stream: Stream
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator and its in-flight bytes on both sides."""
+
+    name: str
+    uid: str
+    id: str
+    parallelism: int
+    max_parallelism: int
+    inputs: dict[Place, Handle] = field(default_factory=dict)
+    outputs: dict[Place, Handle] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What was read; the order of operators is the file's."""
+
+    version: int
+    checkpoint_id: int
+    operators: tuple[Operator, ...]
+
+    def operator(self, name: str) -> Operator:
+        """By uid (stored, or hashed to the id), else name, else id; refuses none and more than one."""
+        hashed = uid_hash(name.encode())
+        for found in (
+            [o for o in self.operators if o.uid == name or o.id == hashed],
+            [o for o in self.operators if o.name == name],
+            [o for o in self.operators if o.id == name.lower()],
+        ):
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise SpecRefused(f"{len(found)} operators answer to {name!r}", hint="name it by its id in the spec")
+        raise SpecRefused(f"the checkpoint has no operator {name!r}", hint="check the job spec")
+
+
+def read_metadata(data: bytes, name: str) -> Metadata:
+    """Parse the whole file; anything that does not fit is :class:`CorruptMetadata` with its offset."""
+    cursor = Cursor(data, name)
+    if cursor.i32() != MAGIC:
+        raise CorruptMetadata(f"{name} does not begin like a checkpoint's metadata", hint="give a chk-N directory")
+    version = cursor.i32()
+    if version not in VERSIONS:
+        raise CorruptMetadata(f"{name} has version {version}", hint="versions 2 to 6 can be read")
+    checkpoint_id = cursor.i64()
+    for _ in range(cursor.count(8)):
+        if cursor.i32() & 0xFFFFFFFF != MASTER_MAGIC:
+            raise cursor.corrupt("a master state does not begin as one")
+        cursor.take(cursor.i32())
+    operators = tuple(_operator(cursor, version) for _ in range(cursor.count(28)))
+    _require_end(cursor, version)
+    return Metadata(version, checkpoint_id, operators)
+
+
+def _require_end(cursor: Cursor, version: int) -> None:
+    """Versions 2 and 3 end with the operators; later ones with a stream of Java objects, which is not looked into."""
+    if version <= 3 and cursor.left:
+        raise cursor.corrupt(f"{cursor.left} bytes follow the last operator")
+    if version > 3 and cursor.take(4) != b"\xac\xed\x00\x05":
+        raise cursor.corrupt("the checkpoint's properties are missing")
+    if version > 3 and not cursor.left:
+        raise cursor.corrupt("the checkpoint's properties are empty")
+
+
+def _operator(cursor: Cursor, version: int) -> Operator:
+    name, uid = (cursor.utf(), cursor.utf()) if version >= 5 else ("", "")
+    operator = Operator(name, uid, cursor.take(16).hex(), cursor.i32(), cursor.i32())
+    if version == 2:
+        cursor.i32()
+    else:
+        read_stream(cursor)
+    subtasks = cursor.i32()
+    if subtasks * 4 > cursor.left:
+        raise cursor.corrupt(f"{subtasks} subtasks are announced where {cursor.left} bytes are left")
+    for _ in range(subtasks):  # a negative number: the operator has finished and has no subtasks
+        index = cursor.i32()
+        if index >= 0:  # a negative one: the subtask has finished and has no body
+            _subtask(cursor, version, index, operator)
+    return operator
+
+
+def _subtask(cursor: Cursor, version: int, index: int, operator: Operator) -> None:
+    if version == 2:
+        cursor.i64()
+        if cursor.i32() > 0:
+            raise cursor.corrupt("a subtask has state of a kind that Flink gave up")
+    walk_operator_state(cursor)
+    walk_operator_state(cursor)
+    walk_keyed_state(cursor)
+    walk_keyed_state(cursor)
+    if version >= 3:
+        for side in (operator.inputs, operator.outputs):
+            for _ in range(cursor.count(9)):
+                _channel_handle(cursor, version, index, operator, side)
+
+
+def _channel_handle(cursor: Cursor, version: int, index: int, operator: Operator, side: dict[Place, Handle]) -> None:
+    tag = cursor.i8() if version >= 6 else 0
+    expected = (1, 3) if side is operator.inputs else (2, 4)
+    if version >= 6 and tag not in expected:
+        raise cursor.corrupt(f"a channel handle has the tag {tag}, which is none of its side")
+    subtask = cursor.i32()
+    if subtask != index:
+        raise cursor.corrupt(f"channel state of subtask {subtask} stands under subtask {index}")
+    if tag >= 3:
+        _merged(cursor, subtask, side)
+        return
+    place = Place(subtask, cursor.i32(), cursor.i32())
+    offsets = _offsets(cursor)
+    cursor.i64()
+    _add(cursor, side, place, _present(cursor), offsets)
+
+
+def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> None:
+    """Many channels of one stream: the size stands before the offsets here, and after them in a single handle."""
+    cursor.i64()
+    stream = _present(cursor)
+    length = cursor.i32()
+    end = cursor.at + length
+    for _ in range(cursor.count(20)):
+        place = Place(subtask, cursor.i32(), cursor.i32())
+        cursor.i64()
+        _add(cursor, side, place, stream, _offsets(cursor))
+    if cursor.at != end:
+        raise cursor.corrupt("a merged channel handle is not as long as it says")
+
+
+def _present(cursor: Cursor) -> Stream:
+    stream = read_stream(cursor)
+    if stream is None:
+        raise cursor.corrupt("channel state names no stream")
+    return stream
+
+
+def _offsets(cursor: Cursor) -> tuple[int, ...]:
+    count = cursor.count(8)
+    return struct.unpack(f">{count}q", cursor.take(8 * count))
+
+
+def _add(cursor: Cursor, side: dict[Place, Handle], place: Place, stream: Stream, offsets: tuple[int, ...]) -> None:
+    if place in side:
+        raise cursor.corrupt(f"the channel ({place.a}, {place.b}) of subtask {place.subtask} is described twice")
+    side[place] = Handle(stream, tuple(sorted(offsets)))  # chunks are in the order of the file, not of the list
+
+
+def uid_hash(uid: bytes) -> str:
+    """The operator id that Flink makes from a uid: murmur3 for 128 bits (x64, seed 0), little-endian halves as hex."""
+    mask, c1, c2 = (1 << 64) - 1, 0x87C37B91114253D5, 0x4CF5AD432745937F
+
+    def rotate(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & mask
+
+    def finish(value: int) -> int:
+        value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & mask
+        value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & mask
+        return value ^ value >> 33
+
+    h1 = h2 = 0
+    whole = len(uid) // 16 * 16
+    for at in range(0, len(uid) + 1, 16):
+        block = uid[at : at + 16].ljust(16, b"\0")  # zeros mix to zero, as a missing tail does
+        k1, k2 = struct.unpack("<QQ", block)
+        h1 ^= rotate(k1 * c1 & mask, 31) * c2 & mask
+        if at < whole:
+            h1 = ((rotate(h1, 27) + h2) * 5 + 0x52DCE729) & mask
+        h2 ^= rotate(k2 * c2 & mask, 33) * c1 & mask
+        if at < whole:
+            h2 = ((rotate(h2, 31) + h1) * 5 + 0x38495AB5) & mask
+    h1, h2 = h1 ^ len(uid), h2 ^ len(uid)
+    h1 = (h1 + h2) & mask
+    h2 = (h2 + h1) & mask
+    h1, h2 = finish(h1), finish(h2)
+    h1 = (h1 + h2) & mask
+    h2 = (h2 + h1) & mask
+    return struct.pack("<QQ", h1, h2).hex()

@@ -1,0 +1,47 @@
+"""``paimon:WAREHOUSE/db.table``: the latest snapshot's data files, as pypaimon plans them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon import CatalogFactory
+from pypaimon.manifest.manifest_file_manager import ManifestFileManager
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
+
+from cdr_core.audit.independent.checkpoint import plain_address
+from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot, explained
+from cdr_core.audit.independent.tables import DataFile, Owner
+from cdr_core.errors import Unreadable
+
+_ADDED = 0
+
+
+def open_paimon(address: str, owner: Owner) -> LakeTable:
+    """The table as it is now. A table with deletion vectors is ``Unreadable``: cdr writes none."""
+    warehouse, _, name = address.rpartition("/")
+    with explained(f"paimon:{address}"):
+        table = CatalogFactory.create({"warehouse": plain_address(warehouse)}).get_table(name)
+        snapshots: list[Snapshot] = []
+        added: dict[str, Snapshot] = {}
+        for found in table.snapshot_manager().list_snapshots():
+            snapshot = Snapshot(dict(found.properties or {}), found.commit_kind == "APPEND")
+            snapshots.append(snapshot)
+            added |= dict.fromkeys(_added_files(table, found), snapshot)
+        return LakeTable(owner, snapshots, _files(table, added))
+
+
+def _added_files(table: Any, snapshot: Any) -> list[str]:
+    manifests = ManifestListManager(table).read_delta(snapshot)
+    entries = [entry for each in manifests for entry in ManifestFileManager(table).read(each.file_name)]
+    return [str(entry.file.file_name) for entry in entries if entry.kind == _ADDED]
+
+
+def _files(table: Any, added: dict[str, Snapshot]) -> list[LakeFile]:
+    found = []
+    for split in table.new_read_builder().new_scan().plan().splits():
+        if any(getattr(split, "data_deletion_files", None) or ()):
+            raise Unreadable("the table has deletion vectors", hint="compact it and verify again")
+        for file in split.files:
+            known = DataFile(plain_address(str(file.file_path)), file.row_count, file.file_size)
+            found.append(LakeFile(known, added.get(str(file.file_name))))
+    return found

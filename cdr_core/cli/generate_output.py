@@ -1,0 +1,166 @@
+"""Where a generated checkpoint goes: a local directory or a prefix on S3; whole when it is published, else nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from cdr_core.errors import CdrError, DiskFull, Refused, StorageError
+from cdr_core.flink.channel_writer import Stream
+from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.storage import join, storage_for
+
+if TYPE_CHECKING:
+    from cdr_core.storage.upload import Upload
+
+
+class Output(Protocol):
+    """The files of a checkpoint that are all there when the block ends, or none: a failure takes them away again."""
+
+    address: str
+
+    def __enter__(self) -> Output: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def create(self, name: str) -> Stream:
+        """A new file of this name, open until it settles."""
+
+    def settle(self) -> None:
+        """All files are whole and durable: nothing may name one that a crash can still cut short."""
+
+    def publish(self, metadata: bytes) -> None:
+        """The metadata comes last: before it there is no checkpoint, with it there is a whole one."""
+
+
+def new_output(directory: str) -> Output:
+    """Refuses a place that holds something already."""
+    if directory.startswith("s3://"):
+        return NewObjects(directory.rstrip("/"))
+    if "://" in directory and not directory.startswith("file://"):
+        raise Refused(f"{directory} is neither a local directory nor on s3://", hint="give one that is")
+    path = Path(directory.removeprefix("file://")).expanduser().absolute()
+    with _explained(path):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise Refused(f"{path} exists and is not empty", hint="give a new directory")
+    return NewFiles(path)
+
+
+def _publish(address: str, metadata: bytes) -> None:
+    uri = join(address, METADATA_FILE)
+    if not storage_for(uri).create(uri, metadata):
+        raise Refused(f"{uri} appeared meanwhile", hint="give a directory that nobody else writes to")
+
+
+class NewObjects:
+    """See :class:`Output`. Parts go up while later bytes are still being made; each open object holds one part."""
+
+    def __init__(self, address: str) -> None:
+        from cdr_core.storage.s3 import S3Storage
+
+        self.address, self._storage = address, S3Storage()
+        if self._storage.list(address):
+            raise Refused(f"{address} exists and is not empty", hint="give a new prefix")
+        self._open: list[Upload] = []
+        self._finished: list[str] = []
+
+    def __enter__(self) -> NewObjects:
+        return self
+
+    def create(self, name: str) -> Stream:
+        self._open.append(self._storage.upload(join(self.address, name)))
+        return self._open[-1]
+
+    def settle(self) -> None:
+        while self._open:
+            self._open[-1].finish()
+            self._finished.append(self._open.pop().uri)
+
+    def publish(self, metadata: bytes) -> None:
+        _publish(self.address, metadata)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is None:
+            return
+        for upload in self._open:
+            with suppress(CdrError):
+                upload.abort()
+        for uri in self._finished:
+            with suppress(CdrError):
+                self._storage.delete(uri)
+
+
+class NewFiles:
+    """See :class:`Output`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.address, self._directory = str(directory), directory
+        self._existed = directory.exists()
+        self._files: dict[Path, BinaryIO] = {}
+
+    def __enter__(self) -> NewFiles:
+        with _explained(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def create(self, name: str) -> Stream:
+        path = self._directory / name
+        with _explained(path):
+            self._files[path] = path.open("xb")
+        return _Written(path, self._files[path])
+
+    def settle(self) -> None:
+        for path, file in self._files.items():
+            with _explained(path):
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+
+    def publish(self, metadata: bytes) -> None:
+        _publish(self.address, metadata)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is None:
+            return
+        for path, file in self._files.items():
+            with suppress(OSError):
+                file.close()
+            path.unlink(missing_ok=True)
+        if not self._existed:
+            with suppress(OSError):
+                self._directory.rmdir()
+
+
+class _Written:
+    """A file whose failures are one sentence."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
+
+    def write(self, data: bytes, /) -> None:
+        with _explained(self._path):
+            self._file.write(data)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn an operating-system error into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull(f"no room left to write {path}", hint="free some space or generate less") from error
+        if error.errno == errno.EMFILE:
+            raise StorageError("too many open files", hint="give a larger --subtasks-per-file") from error
+        raise StorageError(f"cannot write {path}: {error.strerror}", hint="check the path") from error

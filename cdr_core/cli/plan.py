@@ -1,0 +1,264 @@
+"""``cdr plan``: what a recovery would do, before anything is done: who gets how much, and all that is refused."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, print_json
+from cdr_core.errors import CdrError, Corrupt, Refused
+
+if TYPE_CHECKING:
+    from cdr_core.flink.checkpoint import Checkpoint
+    from cdr_core.metadata import Repository
+    from cdr_core.rescale.plan import Examined, Plan
+    from cdr_core.rescale.whatif import Outlook, Speed
+    from cdr_core.settings import Settings
+
+MEASURED_FROM = 64 * 1024 * 1024
+"""Bytes in flight. Smaller recoveries say more about the start of Spark than about speed."""
+MEASURED_LAST = 5
+"""Recoveries whose median speed counts."""
+
+
+def plan(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")],
+    spec: Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")],
+    parallelism: Annotated[str, typer.Option("--parallelism", help="2, slow=2,gen=3 or same.")],
+    to: Annotated[str, typer.Option("--to", help=f"The target, to see whether it is refused: {TARGETS}.")] = "",
+    exact: Annotated[bool, typer.Option("--exact", help="Look at every record instead of estimating.")] = False,
+    throughput: Annotated[
+        str, typer.Option("--throughput", help="Bytes a second to reckon with, such as 100MB; else as measured.")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> int:
+    """What if: per new subtask records, bytes and spill; how long; and everything that is refused, not only the first.
+
+    Without --exact the bytes of channels whose records get different owners are split evenly: an estimate.
+    """
+    from cdr_core.cli.plan_text import text_of
+
+    settings = load_settings()
+    speed = _given_speed(throughput) if throughput else None
+    value, refused = describe(checkpoint, spec, parallelism, to, settings, exact=exact, speed=speed)
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo("\n".join(text_of(value)))
+    if any(isinstance(error, Corrupt) for error in refused):
+        return Corrupt.exit_code
+    return Refused.exit_code if refused else 0
+
+
+def describe(
+    path: str, spec: str, parallelism: str, to: str, settings: Settings, *, exact: bool, speed: Speed | None
+) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
+    """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error."""
+    from cdr_core.rescale.exact import count_channel, payload_sizes
+    from cdr_core.rescale.source import open_checkpoint
+    from cdr_core.rescale.whatif import counted, estimated, misplaced
+
+    checkpoint = open_checkpoint(path)
+    examined = _examine(checkpoint, spec, parallelism, settings)
+    refused = list(examined.refusals)
+    refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused)
+    planned = examined.plan
+    sizes = payload_sizes(checkpoint, planned)
+    outlook = estimated(planned, sizes, settings.segment_size)
+    warnings: list[str] = []
+    if exact and not examined.refusals:
+        try:
+            counts = [count_channel(planned, number) for number in range(len(planned.channels))]
+            outlook = counted(planned, sizes, counts, settings.segment_size)
+            warnings += [
+                f"exchange {name}: the owner function would have sent {wrong:,} of {of:,} records elsewhere at the old "
+                "parallelism; check that it does what the job's partitioner does"
+                for name, (wrong, of) in misplaced(planned, counts).items()
+            ]
+        except CdrError as error:
+            refused.append(error)
+    value = {
+        "path": checkpoint.directory,
+        "checkpoint_id": checkpoint.metadata.checkpoint_id,
+        "version": checkpoint.metadata.version,
+        "parallelism": parallelism.strip(),
+        "to": to or None,
+        "plan": None if refused else planned.sha256,
+        **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings)),
+        "warnings": warnings + _spill_warnings(outlook, settings),
+        "refused": [_refusal(error) for error in refused],
+    }
+    return value, tuple(refused)
+
+
+def _examine(checkpoint: Checkpoint, spec: str, parallelism: str, settings: Settings) -> Examined:
+    """The plan as far as it goes; a wish or a spec that is none leaves a plan of the rest."""
+    from cdr_core.rescale.parallelism import SAME, parse_parallelism
+    from cdr_core.rescale.plan import Examined, examine
+    from cdr_core.rescale.spec import JobSpec, examine_spec, read_spec
+
+    refused: list[CdrError] = []
+    wish = parse_parallelism(SAME)
+    try:
+        wish = parse_parallelism(parallelism)
+    except Refused as error:
+        refused.append(error)
+    try:
+        parsed, found = examine_spec(read_spec(spec))
+    except Refused as error:
+        refused.append(error)
+        # Without any spec all in-flight data is unlisted, which says nothing new.
+        return Examined(examine(checkpoint, JobSpec("", (), ""), wish, settings.split_size).plan, tuple(refused))
+    examined = examine(checkpoint, parsed, wish, settings.split_size)
+    return Examined(examined.plan, tuple({str(e): e for e in (*refused, *found, *examined.refusals)}.values()))
+
+
+def _target_refusals(
+    checkpoint: str, spec: str, parallelism: str, to: str, settings: Settings, *, alone: bool
+) -> list[CdrError]:
+    """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
+    if not to:
+        return []
+    from cdr_core.commit.sinks import sink_for
+    from cdr_core.phases.request import RecoveryRequest, check
+
+    try:
+        if alone:
+            check(RecoveryRequest(checkpoint, spec, parallelism, to), settings)
+        else:
+            sink_for(to).refuse_early()
+    except CdrError as error:
+        return [error]
+    return []
+
+
+def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed) -> dict[str, Any]:
+    from cdr_core.rescale.whatif import START_SECONDS, seconds, skew
+
+    labels = {operator.operator_id: operator.label for operator in checkpoint.metadata.operators}
+    exchanges = [
+        {
+            "name": e.name,
+            "upstream": labels[e.upstream],
+            "downstream": labels[e.downstream],
+            "gate": e.gate,
+            "partitioner": e.partitioner,
+            "key": list(e.key),
+            "owner": e.owner or None,
+            "up": [e.old_up, e.new_up],
+            "down": [e.old_down, e.new_down],
+            "max_parallelism": e.max_parallelism,
+            "channels": o.channels,
+            "ambiguous": o.ambiguous,
+            "bytes": o.bytes,
+            "ambiguous_bytes": o.ambiguous_bytes,
+        }
+        for e, o in zip(planned.exchanges, outlook.exchanges, strict=True)
+    ]
+    subtasks = [
+        {
+            "operator": labels[planned.subtasks[s.subtask].operator],
+            "index": planned.subtasks[s.subtask].index,
+            "channels": s.channels,
+            "records": s.records,
+            "bytes": s.bytes,
+            "bytes_min": s.low,
+            "bytes_max": s.high,
+            "spill": s.spill,
+        }
+        for s in outlook.subtasks
+    ]
+    return {
+        "exact": outlook.exact,
+        "exchanges": exchanges,
+        "subtasks": subtasks,
+        "skew": {labels[name]: round(value, 3) for name, value in skew(outlook, planned).items()},
+        "spill": outlook.spill,
+        "time": {
+            "seconds": round(seconds(outlook, speed), 1),
+            "start_seconds": START_SECONDS,
+            "bytes_per_second": round(speed.bytes_per_second),
+            "source": speed.source,
+        },
+        "totals": {
+            "channels": len(planned.channels),
+            "ambiguous": sum(exchange.ambiguous for exchange in outlook.exchanges),
+            "bytes": outlook.bytes,
+            "records": outlook.records,
+        },
+    }
+
+
+def _spill_warnings(outlook: Outlook, settings: Settings) -> list[str]:
+    capacities = [tier.capacity for tier in settings.spill_dirs]
+    room = sum(capacity or 0 for capacity in capacities)
+    if capacities and None not in capacities and room < outlook.spill:
+        return [f"a spill of about {outlook.spill} bytes does not fit CDR_SPILL_DIRS, which may hold {room}"]
+    return []
+
+
+def _refusal(error: CdrError) -> dict[str, Any]:
+    return {
+        "kind": type(error).__name__,
+        "exchange": error.where.exchange,
+        "what": error.what,
+        "where": str(error.where),
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+
+
+def _given_speed(text: str) -> Speed:
+    from cdr_core.rescale.whatif import Speed
+    from cdr_core.settings import parse_size
+
+    try:
+        size = parse_size(text.strip().removesuffix("/s"))
+    except ValueError as error:
+        raise Refused(f"--throughput {error}", hint="write 100MB") from None
+    if size < 1:
+        raise Refused(f"--throughput {text!r} is no speed", hint="write 100MB")
+    return Speed(size, "configured by --throughput")
+
+
+def _measured_speed(settings: Settings) -> Speed:
+    """The median of the last large recoveries of this database; an assumption where there are none."""
+    from pathlib import Path
+
+    from cdr_core.metadata import Repository
+    from cdr_core.rescale.whatif import ASSUMED_SPEED, Speed
+
+    url = settings.database_url
+    assumed = Speed(ASSUMED_SPEED, "assumed, cautiously: no large recovery was measured here yet")
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        return assumed
+    try:
+        with Repository.open(url) as repository:
+            speeds = _finished_speeds(repository)
+    except CdrError:
+        return assumed  # a what-if does not need the database
+    if not speeds:
+        return assumed
+    return Speed(median(speeds), f"measured, median of large recoveries here: {len(speeds)}")
+
+
+def _finished_speeds(repository: Repository) -> list[float]:
+    from cdr_core.metadata import Phase, RecoveryState
+    from cdr_core.rescale.whatif import START_SECONDS
+
+    speeds: list[float] = []
+    for recovery in repository.recoveries(limit=100, state=RecoveryState.DONE):
+        phases = {phase.name: phase for phase in repository.phases(recovery.id)}
+        spans = [
+            (phase.ended_at - phase.started_at).total_seconds()
+            for phase in phases.values()
+            if phase.started_at is not None and phase.ended_at is not None
+        ]
+        moved = phases[Phase.READ].bytes_done
+        if moved >= MEASURED_FROM and len(spans) == len(phases):
+            speeds.append(moved / max(sum(spans) - START_SECONDS, 0.1))
+        if len(speeds) == MEASURED_LAST:
+            break
+    return speeds

@@ -1,0 +1,99 @@
+"""``cdr verify``: source and output read again by the independent reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.errors import CdrError, Refused
+
+if TYPE_CHECKING:
+    from cdr_core.audit.independent.claims import Claims
+    from cdr_core.audit.independent.report import Report
+    from cdr_core.audit.independent.verify import Request
+
+SHOWN = 20
+"""Differences that the text lists; ``--json`` has all."""
+
+
+def verify(
+    receipt: Annotated[
+        str, typer.Argument(metavar="RECEIPT", help="A receipt's path or address, or the id of a recovery.")
+    ] = "",
+    source: Annotated[str, typer.Option("--source", help="The checkpoint; by default the receipt's.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", help="A target, such as parquet:DIR; by default the receipt's.")
+    ] = "",
+    spec: Annotated[str, typer.Option("--spec", help="The job spec; by default the receipt's.")] = "",
+    parallelism: Annotated[
+        str, typer.Option("--parallelism", help="The new one, for owners; by default the receipt's, else found out.")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a recovery again from the bytes: every record once, unchanged, in order, where it belongs.
+
+    Exit status 0 = balanced, 2 = different, 5 = one side cannot be read, 6 = only what the receipt says is left out.
+    """
+    from cdr_core.audit.independent.verify import verify as compare
+
+    report = compare(_request(receipt, source, output, spec, parallelism))
+    print_json(report.to_json()) if as_json else typer.echo(_as_text(report))
+    raise typer.Exit(report.exit_code)
+
+
+def _request(receipt: str, source: str, output: str, spec: str, parallelism: str) -> Request:
+    from cdr_core.audit.independent.verify import Request
+
+    if not receipt:
+        for name, value in (("--source", source), ("--output", output), ("--spec", spec)):
+            if not value:
+                raise typer.BadParameter("give a receipt, or --source, --output and --spec", param_hint=name)
+        return Request(source, output, spec, parallelism)
+    claims = _claims(receipt)
+    recovery = claims.recovery
+    return Request(
+        source=source or str(recovery["source"]),
+        output=output or str(recovery["target"]),
+        spec=spec or str(recovery.get("spec") or _stored_spec(str(recovery["id"]))),
+        parallelism=parallelism or str(recovery.get("parallelism") or ""),
+        claims=claims,
+    )
+
+
+def _claims(receipt: str) -> Claims:
+    """From the file if there is one of this name, else of the recovery that has this id."""
+    from cdr_core.audit.independent.claims import read_claims
+    from cdr_core.storage import storage_for
+
+    if "/" in receipt or Path(receipt).exists():
+        return read_claims(storage_for(receipt).read(receipt), receipt)
+    with open_repository(load_settings()) as repository:
+        found, state = repository.receipt(receipt), repository.recovery(receipt).state
+    if found is None:
+        raise Refused(f"recovery {receipt} has no receipt, it is {state}", hint=f"run: cdr status {receipt}")
+    return read_claims(json.dumps(found).encode(), f"the receipt of {receipt}")
+
+
+def _stored_spec(recovery: str) -> str:
+    """That of the recovery's row, for receipts from before they carried it."""
+    try:
+        with open_repository(load_settings()) as repository:
+            return repository.recovery(recovery).spec
+    except CdrError:
+        raise Refused("the receipt carries no job spec", hint="give it with --spec") from None
+
+
+def _as_text(report: Report) -> str:
+    found, expected = report.output.records, report.source
+    size = f"{expected.bytes:,} bytes, {report.channels:,} channels"
+    lines = [f"{report.verdict}: {found:,} records in the output, {expected.records:,} expected ({size})"]
+    if report.left_out or report.partial:
+        lines.append(f"  {report.left_out:,} readable records were left out, as the receipt says")
+    lines += [f"  {difference}" for difference in report.differences[:SHOWN]]
+    if len(report.differences) > SHOWN:
+        lines.append(f"  and {len(report.differences) - SHOWN} more; --json lists all")
+    return "\n".join([*lines, *(f"  not checked: {line}" for line in report.unchecked)])

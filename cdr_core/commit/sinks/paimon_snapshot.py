@@ -1,0 +1,94 @@
+"""The one step that makes a Paimon snapshot visible, done so that it cannot replace somebody else's.
+
+pypaimon looks whether the name of the next snapshot is free and then renames its file to it. A rename replaces: two
+committers that look at the same moment are both told that they succeeded, and one of their snapshots is gone. Here the
+name is created exclusively, and only directly after the snapshot that the look-up saw.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pypaimon.common.json_util import JSON
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
+
+from cdr_core.faults import reach
+from cdr_core.storage.local import LocalStorage, local_path, sync_directory
+
+
+def token(number: int, uuid: str | None) -> str:
+    """A snapshot as a base. The uuid tells it from one that took its number after a rollback."""
+    return f"{number}/{uuid or ''}"
+
+
+NO_SNAPSHOT = token(0, None)
+
+
+class ExclusiveSnapshotCommit:
+    """What pypaimon calls to publish, in place of its own ``RenamingSnapshotCommit``; ``lost`` tells a clean conflict.
+
+    Returning ``False`` means to pypaimon that nothing became visible.
+    """
+
+    def __init__(self, base: str, table: Any, watermark: int | None) -> None:
+        self._base, self._table, self._watermark = base, table, watermark
+        self.lost = False
+
+    def commit(self, base_uuid: str | None, snapshot: Any, _statistics: Any) -> bool:
+        """pypaimon read the latest snapshot anew: one that is not the base is a lost race like any other."""
+        written = self._written(snapshot)
+        if token(snapshot.id - 1, base_uuid) != self._base:
+            return self._lose(written)
+        sync_files(written)
+        if self._watermark is not None and (snapshot.watermark is None or snapshot.watermark < self._watermark):
+            snapshot.watermark = self._watermark  # pypaimon can only pass on the one before; a table's never falls
+        manager = self._table.snapshot_manager()
+        reach("publish.before")
+        created = LocalStorage().create(
+            manager.get_snapshot_path(snapshot.id), JSON.to_json(snapshot, indent=2).encode()
+        )
+        reach("publish.after")
+        if not created:
+            return self._lose(written)
+        # A hint for readers, who find the latest snapshot without it too.
+        with suppress(Exception):
+            self._table.file_io.try_to_write_atomic(manager.latest_file, str(snapshot.id))
+        return True
+
+    def _written(self, snapshot: Any) -> list[Path]:
+        """What the snapshot refers to and this commit wrote; pypaimon leaves it to the system when that is on disk."""
+        manifests = ManifestListManager(self._table)
+        names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        names += [meta.file_name for meta in manifests.read(snapshot.delta_manifest_list)]
+        return [local_path(f"{manifests.manifest_path}/{name}") for name in names]
+
+    def _lose(self, written: list[Path]) -> bool:
+        """Their names are of this very try and in no snapshot, so they can go. Data files stay for the next one."""
+        self.lost = True
+        for path in written:
+            path.unlink(missing_ok=True)
+        return False
+
+    def __enter__(self) -> ExclusiveSnapshotCommit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def sync_files(paths: list[Path]) -> None:
+    """Files that somebody else wrote, and their names, are on the disk when this returns."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for directory in {path.parent for path in paths}:
+        sync_directory(directory)

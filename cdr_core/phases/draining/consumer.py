@@ -1,0 +1,212 @@
+"""The consumer of a recovering subtask: whole records of the pages it is handed become rows of prepared files.
+
+A page may end inside a record: its head waits here for the rest, and is part of what a cut leaves to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import Tally
+from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks import Sink
+from cdr_core.drain.remaining import Slice
+from cdr_core.drain.rows import RowBuilder
+from cdr_core.kernels import frames
+from cdr_core.phases.draining import said as saying
+from cdr_core.rescale.other_elements import Last
+from cdr_core.rescale.plan import Plan
+from cdr_core.spill.reader import SegmentBody, read_positions
+from cdr_core.spill.segments import SpillSet
+
+if TYPE_CHECKING:
+    from cdr_core.commit.sinks.base import TableWriter
+    from cdr_core.drain.pages import Page
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class _Open:
+    """The segment a channel is in: bytes held back begin at ``offset`` of its body, after ``frames`` frames."""
+
+    segment: int
+    offset: int
+    frames: int
+    chunks: list[Bytes] = field(default_factory=list)
+    held: int = 0
+
+
+class TableOutput:
+    """The prepared files of one subtask: segments become rows of the file that is open, ``close_file`` ends it.
+
+    Leaving it by an error removes the file that was open.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        subtask: int,
+        sink: Sink,
+        name: str,
+        tallies: Mapping[int, Tally],
+        said: Mapping[saying.Channel, Last] | None = None,
+    ) -> None:
+        self._sink, self._name = sink, name
+        self._rows = RowBuilder(plan, subtask, tallies, said)
+        self._output: tuple[AbstractContextManager[TableWriter], TableWriter] | None = None
+        self._files: list[PreparedFile] = []
+        self._outputs = 0
+
+    def __enter__(self) -> TableOutput:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._output is not None:
+            manager, self._output = self._output[0], None
+            manager.__exit__(kind, error, trace)  # type: ignore[arg-type]  # the trace is passed on untouched
+
+    @property
+    def tallies(self) -> dict[int, Tally]:
+        """What became rows, by virtual channel, what an earlier task did included."""
+        return self._rows.tallies
+
+    @property
+    def said(self) -> dict[saying.Channel, Last]:
+        """What each channel said last of its watermark, to an earlier task included."""
+        return self._rows.said
+
+    def write(self, body: SegmentBody) -> None:
+        """The rows of whole elements of one virtual channel."""
+        batch = self._rows.build(body)
+        if batch.num_rows == 0:
+            return
+        if self._output is None:
+            manager = self._sink.writer(f"{self._name}-{self._outputs}", self._rows.schema)
+            self._outputs += 1
+            self._output = (manager, manager.__enter__())
+        self._output[1].write(batch)
+
+    def close_file(self) -> None:
+        """What was written so far is one file."""
+        if self._output is None:
+            return
+        (manager, writer), self._output = self._output, None
+        manager.__exit__(None, None, None)
+        assert writer.prepared is not None
+        self._files.append(writer.prepared)
+
+    def take_files(self) -> tuple[PreparedFile, ...]:
+        """The files closed since they were last asked for."""
+        files, self._files = tuple(self._files), []
+        return files
+
+    def keep_files(self, files: tuple[PreparedFile, ...]) -> None:
+        """They were asked for and not handed over: the next one who asks gets them."""
+        self._files = [*files, *self._files]
+
+
+class TableConsumer:
+    """Turns pages into prepared files, one per cut. Leaving it by an error removes the file that was open."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        spill_set: SpillSet,
+        sink: Sink,
+        name: str,
+        tallies: Mapping[int, Tally],
+        frames_done: Mapping[int, int],
+        said: Mapping[saying.Channel, Last] | None = None,
+    ) -> None:
+        self._set = spill_set
+        self._output = TableOutput(plan, spill_set.subtask, sink, name, tallies, said)
+        self._with_data = sorted({(segment.gate, segment.channel) for segment in spill_set.segments})
+        self._first = [0, *accumulate(segment.records for segment in spill_set.segments)]
+        self._frames_done = dict(frames_done)
+        self._open: dict[tuple[int, int], _Open] = {}
+
+    def __enter__(self) -> TableConsumer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._output.__exit__(kind, error, trace)
+
+    @property
+    def tallies(self) -> dict[int, Tally]:
+        """What became rows, by virtual channel, what an earlier task did included."""
+        return self._output.tallies
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the input has said of its watermark up to here, for a cut."""
+        return saying.to_json(self._with_data, self._output.said)
+
+    def take(self, page: Page) -> None:
+        """The next page of its channel. Its bytes are kept until their record is whole; the page itself is free."""
+        at = page.slice
+        opened = self._open.get((page.gate, page.channel))
+        if opened is None or opened.segment != at.segment:
+            opened = _Open(at.segment, at.offset, self._frames_done.pop(at.segment, 0))
+            self._open[page.gate, page.channel] = opened
+        assert opened.offset + opened.held == at.offset, "pages of a channel come in order"
+        opened.chunks.append(page.data)
+        opened.held += at.length
+        segment = self._set.segments[at.segment]
+        if opened.offset + opened.held == segment.length:
+            self._build(opened, segment.records - opened.frames, opened.held)
+            del self._open[page.gate, page.channel]
+
+    def cut(self) -> tuple[Slice, ...]:
+        """Everything whole becomes rows and the file is closed; what is left are the heads of records not yet whole."""
+        heads = []
+        for opened in self._open.values():
+            self._build(opened, *_whole_frames(opened))
+            if opened.held:
+                heads.append(Slice(opened.segment, opened.offset, opened.held))
+        self._output.close_file()
+        return tuple(heads)
+
+    def frames_done(self) -> dict[int, int]:
+        """Per open segment, how many of its frames became rows; a resume needs it to number the rest."""
+        return {opened.segment: opened.frames for opened in self._open.values()} | self._frames_done
+
+    def take_files(self) -> tuple[PreparedFile, ...]:
+        """The files closed since they were last asked for."""
+        return self._output.take_files()
+
+    def keep_files(self, files: tuple[PreparedFile, ...]) -> None:
+        """They were asked for and not handed over: the next one who asks gets them."""
+        self._output.keep_files(files)
+
+    def _build(self, opened: _Open, count: int, used: int) -> None:
+        """Rows of the first ``count`` frames that are held back, which are ``used`` bytes."""
+        if count == 0:
+            return
+        data = opened.chunks[0] if len(opened.chunks) == 1 else np.concatenate(opened.chunks)
+        segment = self._set.segments[opened.segment]
+        positions = read_positions(self._set, self._first[opened.segment] + opened.frames, count)
+        body = SegmentBody(replace(segment, records=count, length=used), data[:used], positions)
+        self._output.write(body)
+        opened.chunks = [data[used:]] if used < len(data) else []
+        opened.offset, opened.held = opened.offset + used, opened.held - used
+        opened.frames += count
+
+
+def _whole_frames(opened: _Open) -> tuple[int, int]:
+    """How many frames that are held back are whole, and their bytes."""
+    if not opened.chunks:
+        return 0, 0
+    data = np.concatenate(opened.chunks)
+    opened.chunks = [data]
+    capacity = len(data) // frames.LENGTH_BYTES + 1
+    starts, ends, tags = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int8)
+    found, used, _ = frames.scan_frames(data, len(data), starts, ends, tags, np.iinfo(np.int64).max)
+    return found, used

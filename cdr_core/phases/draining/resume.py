@@ -1,0 +1,104 @@
+"""Where a new attempt at the drain begins: at the last complete recovery checkpoint, not from zero.
+
+Subtasks that are finished stay finished. What the others prepared after that checkpoint is forgotten before anything
+is drained again, or it would be published twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdr_core.drain.checkpoints import START
+from cdr_core.errors import IllegalState, StorageError
+from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.phases.draining.mailbox import WHOLE, cut_body
+from cdr_core.storage import storage_for
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import RecoveryCheckpoint
+    from cdr_core.phases.driver import Drive
+
+FINISHED = "finished"
+"""The position of a subtask that an earlier attempt finished."""
+
+
+def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]]:
+    """Go back to the last complete checkpoint: its cuts by subtask, empty if there is none.
+
+    What unfinished subtasks prepared since is forgotten. (Checkpoints that a dead attempt left under way were aborted
+    when this one began.)
+    """
+    rows = drive.repository.checkpoints(drive.recovery.id)
+    complete = [row for row in rows if row.state is RecoveryCheckpointState.COMPLETED]
+    back_to = complete[-1].checkpoint_id if complete else 0
+    committed = max((entry.commit_id for entry in drive.repository.commit_log(drive.recovery.id)), default=0)
+    if back_to < committed:
+        raise IllegalState(f"the drain would go back to checkpoint {back_to}, and {committed} may be published")
+    finished = set(finished_subtasks(drive))
+    with drive.fenced() as transaction:
+        for subtask in sorted(set(subtasks) - finished):
+            transaction.reset_subtask(subtask, back_to)
+    return read_cuts(complete[-1]) if complete else {}
+
+
+def finished_subtasks(drive: Drive) -> dict[int, Mapping[str, Any]]:
+    """Results of the subtasks that are drained to the end, by subtask."""
+    rows = drive.repository.units(drive.recovery.id, Phase.DRAIN)
+    return {int(row.result["subtask"]): row.result for row in rows}
+
+
+def read_cuts(row: RecoveryCheckpoint) -> dict[int, dict[str, Any]]:
+    """The cuts of a complete checkpoint by subtask; a manifest that is not the recorded one is an error."""
+    assert row.manifest is not None, "a complete checkpoint has a manifest"
+    data = storage_for(row.manifest).read(row.manifest)
+    if hashlib.sha256(data).hexdigest() != row.sha256:
+        raise StorageError(
+            f"the manifest of recovery checkpoint {row.checkpoint_id} at {row.manifest} was changed",
+            hint="restore the file, or recover to another target",
+        )
+    return {int(subtask): cut for subtask, cut in json.loads(data)["cuts"].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A drain attempt as it begins.
+
+    ``positions`` and ``bases`` (what a cut there would say) by subtask; ``finished`` results by subtask; ``last`` the
+    highest checkpoint number in use; ``handed_over`` the files that prepared entries name already.
+    """
+
+    positions: Mapping[int, str]
+    bases: Mapping[int, Mapping[str, Any]]
+    finished: Mapping[int, Mapping[str, Any]]
+    last: int
+    handed_over: frozenset[str]
+
+
+def situation(drive: Drive, units: Mapping[str, Mapping[str, Any]]) -> Situation:
+    """From the units as they were prepared, and the rows."""
+    finished = finished_subtasks(drive)
+    positions: dict[int, str] = {}
+    bases: dict[int, Mapping[str, Any]] = {}
+    for unit in units.values():
+        subtask, stored = unit["subtask"], unit["base"]
+        if subtask in finished:
+            positions[subtask] = FINISHED
+        else:
+            positions[subtask] = stored["position"] if stored else START
+            bases[subtask] = stored["body"] if stored else _from_the_start(unit["manifest"])
+    last = max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
+    return Situation(positions, bases, finished, last, handed_over(drive))
+
+
+def handed_over(drive: Drive) -> frozenset[str]:
+    """Files that prepared entries name."""
+    entries = drive.repository.prepared(drive.recovery.id)
+    return frozenset(file["path"] for entry in entries for file in json.loads(entry.manifest)["files"])
+
+
+def _from_the_start(manifest: str) -> dict[str, Any]:
+    return cut_body([], WHOLE, [], {}, manifest)

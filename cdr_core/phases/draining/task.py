@@ -1,0 +1,206 @@
+"""One subtask's drain on an executor: pages from its spill set to the consumer, and answers to checkpoint requests.
+
+A task begins where the subtask's last answered cut left off: its own predecessor's in this attempt, else the last
+complete recovery checkpoint's, else the start of the set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdr_core.audit.ledger import ChannelKey, Entry, Tally
+from cdr_core.commit.sinks import sink_for
+from cdr_core.drain.checkpoints import START, Answer, Outcome
+from cdr_core.drain.pages import PagePool
+from cdr_core.drain.remaining import Remaining, whole
+from cdr_core.drain.subtask import RecoveringSubtask
+from cdr_core.errors import Declined, JobFailed, NotReady
+from cdr_core.faults import reach
+from cdr_core.phases.draining.consumer import TableConsumer
+from cdr_core.phases.draining.mailbox import WHOLE, Mailbox, cut_body
+from cdr_core.phases.draining.said import NOTHING_SAID, Channel, channels
+from cdr_core.phases.meter import Meter
+from cdr_core.phases.spill import subtask_entry
+from cdr_core.rescale.other_elements import Last
+from cdr_core.spill.reader import SegmentReader
+from cdr_core.storage import is_local
+
+if TYPE_CHECKING:
+    from cdr_core.phases.unit import Job
+    from cdr_core.rescale.plan import Plan
+    from cdr_core.spill.segments import SpillSet
+
+LISTEN_SECONDS = 0.1
+"""How often a task looks for requests: a checkpoint starts at most this much later."""
+LISTEN_SECONDS_AFAR = 0.5
+"""On S3, where every look is a request."""
+WAIT_SECONDS = 0.05
+"""How long a task waits for a page before it looks for requests again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where a task begins: a position, what is left of the set (``None`` = all), and what was done before."""
+
+    position: str = START
+    remaining: Remaining | None = None
+    ledger: tuple[Entry, ...] = ()
+    frames_done: Mapping[int, int] | None = None
+    said: Mapping[Channel, Last] | None = None
+
+    @classmethod
+    def of_cut(cls, position: str, body: Mapping[str, Any]) -> Base:
+        return cls(
+            position,
+            None if body["remaining"] == WHOLE else Remaining.from_json(body["remaining"]),
+            tuple(Entry.from_json(entry) for entry in body["ledger"]),
+            {int(segment): done for segment, done in body["frames_done"].items()},
+            channels(body.get("said", NOTHING_SAID)),
+        )
+
+
+class DrainTask:
+    """Drains one subtask from its base to the end; :meth:`run` returns what the unit's result says."""
+
+    def __init__(self, job: Job, plan: Plan, unit: str, name: str, spill_set: SpillSet, manifest: str) -> None:
+        self._job, self._plan, self._unit, self._name = job, plan, unit, name
+        self._set, self._manifest = spill_set, manifest
+        self._mailbox = Mailbox(job.directory)
+        self._heard = 0
+        self._next_look = 0.0
+
+    def run(self, base: Base) -> dict[str, Any]:
+        self._position = base.position
+        numbers = virtual_channels(self._plan)
+        tallies = {numbers[_source(entry.key)]: entry.tally for entry in base.ledger}
+        file_name = f"{self._job.recovery}/e{self._job.epoch}-{self._name}"
+        sink = sink_for(self._job.target)
+        pool = PagePool(max(self._job.memory_budget // self._job.page_size, 1), self._job.page_size)
+        remaining = base.remaining or whole(self._set)
+        with (
+            TableConsumer(
+                self._plan, self._set, sink, file_name, tallies, base.frames_done or {}, base.said
+            ) as consumer,
+            RecoveringSubtask(
+                self._set,
+                SegmentReader(self._set),
+                channels_of(self._plan, self._set.subtask),
+                pool,
+                remaining,
+                checkpoints=self._job.checkpoints,
+            ) as subtask,
+        ):
+            subtask.start()
+            self._drain(subtask, consumer, self._meter(base))
+            consumer.cut()
+            reach("drain.prepared")
+            done = sum(tally.records for tally in consumer.tallies.values())
+            return {
+                "after": self._position,
+                "resumed_from": base.position,
+                "records_here": done - sum(entry.tally.records for entry in base.ledger),
+                "files": [asdict(file) for file in consumer.take_files()],
+                "ledger": self._ledger(consumer.tallies),
+                "manifest": self._manifest,
+                "said": consumer.said,
+            }
+
+    def _meter(self, base: Base) -> Meter:
+        lines = [entry.tally for entry in base.ledger]
+        records, size = sum(tally.records for tally in lines), sum(tally.bytes for tally in lines)
+        return Meter(self._job, self._unit, records, size)
+
+    def _drain(self, subtask: RecoveringSubtask, consumer: TableConsumer, meter: Meter) -> None:
+        while not subtask.done:
+            self._listen(subtask)
+            due = subtask.due()
+            if due:
+                self._answer(max(due), subtask, consumer)
+            page = subtask.poll(WAIT_SECONDS)
+            if page is not None:
+                consumer.take(page)
+                meter.add(0, page.slice.length)
+                page.recycle()
+                reach("drain.page")
+
+    def _listen(self, subtask: RecoveringSubtask) -> None:
+        now = time.monotonic()
+        if not self._job.checkpoints or now < self._next_look:
+            return
+        self._next_look = now + (LISTEN_SECONDS if is_local(self._job.root) else LISTEN_SECONDS_AFAR)
+        for request in self._mailbox.requests_after(self._heard):
+            self._heard = request.checkpoint
+            subtask.request(request.checkpoint, request.aligned_timeout)
+
+    def _answer(self, checkpoint: int, subtask: RecoveringSubtask, consumer: TableConsumer) -> None:
+        """Cut and say so. The file of the answer is created last: what it names is durable by then."""
+        heads = consumer.cut()
+        reach("drain.cut-prepared")
+        files = consumer.take_files()
+        answer = self._cut(checkpoint, subtask, consumer, heads, files)
+        if self._mailbox.answer(self._unit, answer):
+            reach("drain.answered")
+            if answer.outcome is Outcome.CUT:
+                self._position = answer.position
+            else:
+                consumer.keep_files(files)
+            return
+        consumer.keep_files(files)
+        given = self._mailbox.given(checkpoint, self._unit)
+        if given.position != self._position:
+            raise JobFailed(f"another attempt at subtask {self._set.subtask} answered for it")
+
+    def _cut(
+        self, checkpoint: int, subtask: RecoveringSubtask, consumer: TableConsumer, heads: Any, files: Any
+    ) -> Answer:
+        try:
+            cut = subtask.cut(checkpoint, heads)
+        except (NotReady, Declined) as refusal:
+            outcome = Outcome.NOT_READY if isinstance(refusal, NotReady) else Outcome.DECLINED
+            return Answer(checkpoint, self._set.subtask, outcome, self._position, self._position, reason=str(refusal))
+        body = cut_body(
+            [asdict(file) for file in files],
+            cut.remaining.to_json(),
+            self._ledger(consumer.tallies),
+            {str(segment): done for segment, done in consumer.frames_done().items()},
+            self._manifest,
+            consumer.said,
+        )
+        position = f"{checkpoint}-{self._name}"
+        return Answer(checkpoint, self._set.subtask, Outcome.CUT, self._position, position, body)
+
+    def _ledger(self, tallies: Mapping[int, Tally]) -> list[dict[str, Any]]:
+        return [
+            subtask_entry(self._plan, self._set.subtask, number, tally).to_json() for number, tally in tallies.items()
+        ]
+
+
+def find_base(mailbox: Mailbox, unit: str, stored: Mapping[str, Any] | None) -> Base:
+    """Where a task begins: the last cut answered in this attempt, else the one the driver found, else the start."""
+    answer = mailbox.latest_cut(unit)
+    if answer is not None:
+        return Base.of_cut(answer.position, answer.body)
+    return Base() if stored is None else Base.of_cut(stored["position"], stored["body"])
+
+
+def channels_of(plan: Plan, subtask: int) -> list[tuple[int, int]]:
+    """Every (gate, channel) of a new subtask, those without recovered data included: each gets its end marker."""
+    operator = plan.subtasks[subtask].operator
+    return sorted(
+        {(e.gate, channel) for e in plan.exchanges if e.downstream == operator for channel in range(e.new_up)}
+    )
+
+
+def virtual_channels(plan: Plan) -> dict[tuple[str, int, int], int]:
+    """Numbers of the virtual channels by (exchange, up, down)."""
+    return {
+        (plan.exchanges[channel.exchange].name, channel.up, channel.down): number
+        for number, channel in enumerate(plan.channels)
+    }
+
+
+def _source(key: ChannelKey) -> tuple[str, int, int]:
+    return key.exchange, key.up, key.down

@@ -1,0 +1,154 @@
+"""The quarantine: bytes of damaged channels, put aside so that nobody takes them for records or for nothing.
+
+With ``on_corrupt quarantine`` a channel's records up to the first bad element are recovered. The bytes from there on
+lie in the recovery's workspace, below the epoch that found them: one file per channel, as they were in the channel, and
+a JSON object beside it that says which channel, from which offset, and why. Result manifests name the files; what a
+task wrote that lost against another attempt at its unit is nobody's and is swept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cdr_core.audit.receipt import LeftOut, Quarantined
+from cdr_core.errors import Partial, SpecRefused, Unbalanced
+from cdr_core.flink.virtual_channel import ChannelBytes
+from cdr_core.phases.unit import Job
+from cdr_core.phases.workspace import Workspace, write_json
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.salvage import Damage, Salvaged
+from cdr_core.rescale.scanning import salvage_channel
+from cdr_core.rescale.source import place
+from cdr_core.storage import join
+from cdr_core.storage.making import making
+
+FAIL, QUARANTINE = "fail", "quarantine"
+ON_CORRUPT = (FAIL, QUARANTINE)
+"""What may be done with a damaged channel; the first is the default."""
+
+PARTIAL = "partial"
+"""The verdict of a recovery that is published without what was put aside."""
+
+PIECE = 1024 * 1024
+"""Bytes copied at once."""
+
+
+def put_aside(job: Job, plan: Plan, number: int, name: str) -> dict[str, Any]:
+    """Scan a channel; if it is damaged, its bytes from there on go to the quarantine and are described in the result.
+
+    ``name`` is the attempt's own, so that two attempts never share a file.
+    """
+    scanned, salvaged, damage = salvage_channel(plan, number)
+    if damage is None:
+        return scanned
+    planned = plan.channels[number]
+    exchange = plan.exchanges[planned.exchange]
+    directory = Workspace(job.root).attempt(job.epoch, QUARANTINE)
+    file = join(directory, f"channel-{number:05d}-{name}")
+    described = {
+        "version": 1,
+        "exchange": exchange.name,
+        "up": planned.up,
+        "down": planned.down,
+        "gate": exchange.gate,
+        "from_pos": scanned["entry"]["records"] + sum(scanned["entry"]["others"].values()),
+        **_written(salvaged, damage, file, job.makes),
+        "file": file,
+    }
+    write_json(f"{file}.json", described)
+    return {**scanned, "quarantine": described}
+
+
+def _written(salvaged: Salvaged, damage: Damage, file: str, scratch: Path) -> dict[str, Any]:
+    """Write the bytes from the damage to the channel's end."""
+    channel = salvaged.channel
+    digest = hashlib.sha256()
+    with making(file, scratch) as temporary, temporary.open("xb") as target:
+        for begin in range(damage.offset, channel.size, PIECE):
+            piece = _copied(channel, begin, min(begin + PIECE, channel.size))
+            target.write(piece)
+            digest.update(piece)
+        target.flush()
+        os.fsync(target.fileno())
+    return {
+        "offset": damage.offset,
+        "bytes": channel.size - damage.offset,
+        "unreadable": salvaged.unreadable,
+        "reason": damage.reason,
+        "in_value": damage.in_value,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _copied(channel: ChannelBytes, begin: int, end: int) -> bytes:
+    target = np.empty(end - begin, np.uint8)
+    channel.copy(begin, end, target)
+    return target.tobytes()
+
+
+def quarantined(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What `read` put aside, in plan order."""
+    channels = sorted((c for result in results for c in result["channels"]), key=lambda c: int(c["channel"]))
+    return [channel["quarantine"] for channel in channels if "quarantine" in channel]
+
+
+def directories(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the files are. A phase's result names them, so that they outlive their recovery's other files."""
+    return sorted({str(line["file"]).rpartition("/")[0] for line in lines})
+
+
+def left_out(results: Sequence[Mapping[str, Any]]) -> LeftOut:
+    """What a proof says of the quarantine: everything but where it is, which differs between attempts."""
+    names = [field.name for field in fields(Quarantined) if field.name != "records"]
+    return LeftOut(tuple(Quarantined(**{name: line[name] for name in names}) for line in quarantined(results)))
+
+
+def require_whole(recovery: str, verdict: str) -> None:
+    """Raise :class:`~cdr_core.errors.Partial` for a recovery that is published without what was put aside."""
+    if verdict == PARTIAL:
+        raise Partial(
+            f"recovery {recovery} is published, but damaged channels are in quarantine",
+            hint=f"run: cdr receipt {recovery}",
+        )
+
+
+def require_all_bytes(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
+    """Of every channel, what is recovered and what is in quarantine are all of its bytes."""
+    for result in results:
+        for channel in result["channels"]:
+            recovered = sum(split["end"] - split["start"] for split in channel["splits"])
+            aside = channel["quarantine"]["bytes"] if "quarantine" in channel else 0
+            if recovered + aside != channel["size"]:
+                raise Unbalanced(
+                    f"read does not balance: {recovered} bytes recovered and {aside} in quarantine"
+                    f" of a channel of {channel['size']}",
+                    where=place(plan, channel["channel"]),
+                    hint="nothing was published",
+                )
+
+
+def refuse_wrong_spec(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
+    """A type or key that is not the job's looks like damage, in the very first record of many channels. Real damage
+    hits few channels and seldom their first record, so that is refused instead of publishing next to nothing.
+    """
+    channels = [channel for result in results for channel in result["channels"] if channel["size"]]
+    for number, exchange in enumerate(plan.exchanges):
+        mine = [channel for channel in channels if plan.channels[channel["channel"]].exchange == number]
+        wrong = [channel["quarantine"] for channel in mine if _fails_at_once(channel)]
+        if len(mine) == len(wrong) == 1 or (len(wrong) > 1 and 2 * len(wrong) >= len(mine)):
+            raise SpecRefused(
+                f"of {len(wrong)} of {len(mine)} channels of exchange {exchange.name} not even the first record fits:"
+                f" {wrong[0]['reason']}",
+                hint="check the record type and the key in the job spec",
+            )
+
+
+def _fails_at_once(channel: Mapping[str, Any]) -> bool:
+    return "quarantine" in channel and channel["quarantine"]["in_value"] and channel["entry"]["records"] == 0

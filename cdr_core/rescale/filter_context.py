@@ -1,0 +1,33 @@
+"""What the filter works with, fixed before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdr_core.errors import SettingsRefused
+from cdr_core.settings import DEFAULT_PAGE_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class FilterContext:
+    """Whether records have to be looked at (``enabled``: some channel has several possible owners), and with what.
+
+    ``page_size`` is that of the read page, in bytes, always positive. ``spill_dirs`` are the directories in which a
+    record too long for memory gets a file of its own: at least one when enabled, since nobody can say beforehand that
+    no such record will come.
+    """
+
+    enabled: bool
+    page_size: int
+    spill_dirs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.page_size <= 0:
+            raise SettingsRefused(f"a read page of {self.page_size} bytes cannot be filled", hint="set CDR_PAGE_SIZE")
+        if self.enabled and not self.spill_dirs:
+            raise SettingsRefused("filtering needs a directory for very long records", hint="set CDR_WORKSPACE")
+
+    @classmethod
+    def disabled(cls) -> FilterContext:
+        """Every record has one possible owner: nothing is looked at, the page is never allocated."""
+        return cls(enabled=False, page_size=DEFAULT_PAGE_SIZE)

@@ -1,0 +1,99 @@
+"""Which new downstream subtask owns each record: the one place where this is decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cdr_core.errors import SpecRefused, Where
+from cdr_core.flink.decode import BadValue, decode_values
+from cdr_core.flink.keys import key_groups
+from cdr_core.flink.types import TypeDescription
+from cdr_core.flink.virtual_channel import Window
+from cdr_core.kernels import frames
+from cdr_core.rescale.bound import PlannedExchange
+from cdr_core.rescale.custom import call_owner
+from cdr_core.rescale.spec import Partitioner
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+
+def record_owners(
+    exchange: PlannedExchange, description: TypeDescription, data: Bytes, starts: Longs, ends: Longs, where: Where
+) -> Longs:
+    """The new downstream subtask of each record whose value is ``data[starts[i]:ends[i]]``.
+
+    ``where`` names the virtual channel; its subtask is the old downstream one. Records that can only have one owner are
+    not looked at. Raises BadValue, whose ``record`` counts these records, for a value that does not fit its type;
+    SpecRefused where the key or the owner function contradicts the records.
+    """
+    assert where.subtask is not None, "the old downstream subtask decides who may own a record"
+    possible = exchange.possible_owners(where.subtask)
+    if len(possible) == 1:
+        return np.full(len(starts), possible[0], np.int64)
+    if exchange.partitioner == Partitioner.CUSTOM:
+        values = decode_values(description, data, starts, ends).values
+        return _custom(exchange, values, exchange.new_down, where)
+    groups = key_groups(description, exchange.key, data, starts, ends, exchange.max_parallelism)
+    require_old_owner(exchange, groups, where)
+    return _owners_of(exchange.new_down, exchange.max_parallelism)[groups]
+
+
+def window_owners(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> Longs:
+    """Per element of a window of the channel the new downstream subtask of a record, and −1 for what is none.
+
+    Raises as :func:`record_owners`; a value that does not fit its type is named by its offset in the channel.
+    """
+    records = window.records
+    owners = np.full(len(records), -1, np.int64)
+    times, values = np.empty(len(records), np.int64), np.empty(len(records), np.int64)
+    frames.element_times(window.data, window.starts, window.tags, times, values)
+    try:
+        owners[records] = record_owners(
+            exchange, description, window.data, values[records], window.ends[records], where
+        )
+    except BadValue as error:
+        start = int(window.starts[records][error.record]) - frames.LENGTH_BYTES
+        raise error.at(replace(where, offset=window.base + start)) from None
+    return owners
+
+
+def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
+    """Every record was on its way to the subtask that owned its key; another key group shows that the spec is wrong."""
+    owners = _owners_of(exchange.old_down, exchange.max_parallelism)[groups]
+    wrong = np.flatnonzero(owners != where.subtask)
+    if len(wrong):
+        raise SpecRefused(
+            f"a record's key belongs to old subtask {owners[wrong[0]]}, but the record was on its way to another",
+            where=where,
+            hint="check the record type and the key in the job spec",
+        )
+
+
+@lru_cache(maxsize=64)
+def _owners_of(parallelism: int, max_parallelism: int) -> Longs:
+    """The owner of every key group."""
+    return np.arange(max_parallelism, dtype=np.int64) * parallelism // max_parallelism
+
+
+def count_misplaced(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> int:
+    """Records of a custom exchange that its owner function would not have sent where they were going.
+
+    None, if it does what the job's partitioner does. Only a hint: unlike a key, that partitioner is free to depend on
+    more than the record.
+    """
+    times, starts = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
+    frames.element_times(window.data, window.starts, window.tags, times, starts)
+    values = decode_values(description, window.data, starts[window.records], window.ends[window.records]).values
+    return int(np.count_nonzero(_custom(exchange, values, exchange.old_down, where) != where.subtask))
+
+
+def _custom(exchange: PlannedExchange, values: pa.Array, parallelism: int, where: Where) -> Longs:
+    if not len(values):
+        return np.empty(0, np.int64)
+    return call_owner(exchange.name, exchange.owner, values, parallelism, exchange.max_parallelism, where)

@@ -1,0 +1,193 @@
+"""Channel state on S3: every object's cells, and those of them that were fetched, each once, to a local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.errors import Unreadable, Where
+from cdr_core.flink.checkpoint import Checkpoint, FileLocation
+from cdr_core.flink.metadata import OperatorState, Side, SubtaskState
+from cdr_core.flink.spans import Spans
+from cdr_core.rescale.cells import CELL, EXACT, LONGEST_GAP, Cells, Extent, Longs, cells_of, requests
+from cdr_core.storage import Stat, storage_for
+from cdr_core.storage.arena import Arena
+
+AT_ONCE = 4
+"""Requests under way for one channel: hides their latency, and what waits to be kept stays small."""
+
+
+def is_remote(uri: str) -> bool:
+    """Whether bytes have to be fetched before they can be looked at."""
+    return uri.startswith("s3://")
+
+
+class RemoteState:
+    """All channel state of a checkpoint that is not on this host, by object; nothing is read of it here."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._streams: dict[str, list[tuple[FileLocation, Longs]]] = {}
+        for location, chunks in _remote_streams(checkpoint):
+            self._streams.setdefault(location.uri, []).append((location, chunks))
+
+    @property
+    def uris(self) -> list[str]:
+        """The objects, in order."""
+        return sorted(self._streams)
+
+    def cells(self, uri: str, found: Stat, cell: int = CELL) -> Cells:
+        """The cells of an object; refuses one that is shorter than its handles say."""
+        extents = (
+            Extent(location.base, location.base + stream_size(location, found.size), chunks + location.base)
+            for location, chunks in self._streams[uri]
+        )
+        return cells_of(extents, cell)
+
+
+def _remote_streams(checkpoint: Checkpoint) -> Iterator[tuple[FileLocation, Longs]]:
+    for operator in checkpoint.metadata.operators:
+        if not any(is_remote(uri) for uri in state_files(checkpoint, operator)):
+            continue  # one look at a handle is cheaper than one at each of its channels
+        for side in (Side.INPUT, Side.OUTPUT):
+            for piece in checkpoint.channels(operator, side).values():
+                location = checkpoint.resolve(piece.delegate)
+                if isinstance(location, FileLocation) and is_remote(location.uri):
+                    yield location, piece.offsets.numpy()
+
+
+def state_files(checkpoint: Checkpoint, operator: OperatorState) -> list[str]:
+    """Addresses of the files that hold channel state of an operator, each once, in order."""
+    found: dict[str, None] = {}
+    for subtask in operator.subtasks:
+        if isinstance(subtask, SubtaskState):
+            for handle in (*subtask.input_channels, *subtask.output_channels):
+                location = checkpoint.resolve(handle.delegate) if handle.delegate is not None else None
+                if isinstance(location, FileLocation):
+                    found[location.uri] = None
+    return list(found)
+
+
+def stream_size(location: FileLocation, size: int) -> int:
+    """Bytes of a stream, which an object of this size has to have."""
+    there = max(size - location.base, 0)
+    if location.length is not None and location.length > there:
+        raise Unreadable(
+            f"{location.uri} has {size} bytes where {location.base + location.length} are needed",
+            hint="use a checkpoint that is complete",
+        )
+    return there if location.length is None else location.length
+
+
+class FetchedObjects:
+    """Fetches what is asked for by few requests, and keeps it: no byte of an object is fetched twice.
+
+    ``exact`` fetches no byte of a channel that was not asked for, which takes more requests.
+    """
+
+    def __init__(self, state: RemoteState, directory: Path, *, exact: bool = False) -> None:
+        self._state = state
+        self._cell, self._gap = (EXACT, 0) if exact else (CELL, LONGEST_GAP)
+        self._arena = Arena(directory)
+        self._objects: dict[str, _Fetched] = {}
+
+    @property
+    def bytes(self) -> int:
+        """How many were fetched."""
+        return sum(each.bytes for each in self._objects.values())
+
+    def limit(self, location: FileLocation) -> int:
+        """Bytes of the stream at a location."""
+        return stream_size(location, self._object(location.uri).stat.size)
+
+    def spans(self, location: FileLocation, chunks: Longs, where: Where) -> Spans:
+        """The stretches of the object that hold the header and these chunks of a stream, and maybe more."""
+        positions = np.append(0, chunks) + location.base
+        return self._object(location.uri).spans(positions, where)
+
+    def _object(self, uri: str) -> _Fetched:
+        if uri not in self._objects:
+            found = storage_for(uri).stat(uri)
+            cells = self._state.cells(uri, found, self._cell)
+            self._objects[uri] = _Fetched(uri, found, cells, self._gap, self._arena)
+        return self._objects[uri]
+
+
+class _Fetched:
+    def __init__(self, uri: str, stat: Stat, cells: Cells, gap: int, arena: Arena) -> None:
+        self.stat, self._uri, self._cells, self._arena = stat, uri, cells, arena
+        self._gap = gap
+        self.bytes = 0
+        self._present = np.zeros(len(cells.starts), dtype=np.bool_)
+        self._arrays: dict[int, npt.NDArray[np.uint8]] = {}
+
+    def spans(self, positions: Longs, where: Where) -> Spans:
+        for (first, last), data in self._answers(self._cells.holding(positions)):
+            self.bytes += len(data)
+            begin, kept = int(self._cells.starts[first]), self._arena.keep(data)
+            for number in range(first, last + 1):
+                start = int(self._cells.starts[number]) - begin
+                self._arrays[number] = kept[start : start + int(self._cells.ends[number] - self._cells.starts[number])]
+            self._present[first : last + 1] = True
+        return Spans(self._cells.starts, self._cells.ends, self._arrays.__getitem__, where)
+
+    def _answers(self, wanted: Longs) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """What has to be fetched: long requests one by one, the short ones of exact ranges several at once."""
+        runs = requests(self._cells, wanted, self._present, self._gap)
+        at_once = 1 if self._gap else AT_ONCE
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
+            for at in range(0, len(runs), at_once):
+                group = runs[at : at + at_once]
+                yield from zip(group, pool.map(self._read, group), strict=True)
+
+    def _read(self, run: tuple[int, int]) -> bytes:
+        begin, end = int(self._cells.starts[run[0]]), int(self._cells.ends[run[1]])
+        return storage_for(self._uri).read(self._uri, begin, end - begin, tag=self.stat.tag)
+
+
+class Fetches:
+    """What one unit of work fetches of a checkpoint: exactly its channels, counted, and gone with the unit."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._objects: dict[str, FetchedObjects] = {}
+
+    def objects(self, metadata_sha256: str, state: Callable[[], RemoteState]) -> FetchedObjects:
+        """Of one checkpoint; ``state`` is asked for when it is first looked at."""
+        if metadata_sha256 not in self._objects:
+            self._objects[metadata_sha256] = FetchedObjects(state(), self._directory, exact=True)
+        return self._objects[metadata_sha256]
+
+    @property
+    def bytes(self) -> int:
+        return sum(objects.bytes for objects in self._objects.values())
+
+
+_of_unit: ContextVar[Fetches | None] = ContextVar("cdr_fetches", default=None)
+
+
+@contextmanager
+def fetching(directory: Path) -> Iterator[Fetches]:
+    """While the block runs, its thread reads channels on S3 by exact ranges, which wait in ``directory``."""
+    fetches = Fetches(directory)
+    token = _of_unit.set(fetches)
+    try:
+        yield fetches
+    finally:
+        _of_unit.reset(token)
+
+
+def unit_fetches() -> Fetches | None:
+    """Those of the unit that this thread does, if it does one that reads the source where it lies."""
+    return _of_unit.get()
+
+
+def object_stats(uris: list[str]) -> Mapping[str, Stat]:
+    """What S3 says of each object; one that is missing is ``Unreadable``."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return dict(zip(uris, pool.map(lambda uri: storage_for(uri).stat(uri), uris), strict=True))

@@ -1,0 +1,233 @@
+"""Damaged channels: what of them is sound, and where the damage begins.
+
+Framing does not synchronise itself, so nothing behind the first bad element can be trusted: the elements before it are
+recovered, the bytes from it to the channel's end are put aside. Bad is
+
+* a frame that cannot be one, and bytes that are left over at the end;
+* a value that does not fit its type, or whose key does not belong to the subtask it was on its way to;
+* a *hole*: a channel-state file that is missing or shorter than its handle says, a chunk that does not lie in its file,
+  and chunks whose lengths do not add up to what the handle says (which of them is wrong cannot be told, so none of that
+  side is believed).
+
+Bytes behind a hole that can be read are put aside too. ``_metadata`` itself is never salvaged: without it nobody knows
+what the bytes are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from cdr_core.errors import CorruptChannelState
+from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelSlice, Int64s, read_chunk_extents
+from cdr_core.flink.checkpoint import FileLocation, InlineLocation
+from cdr_core.flink.decode import BadValue, decode_values
+from cdr_core.flink.keys import key_groups
+from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window, windows
+from cdr_core.kernels import frames
+from cdr_core.rescale.plan import Plan, PlannedExchange
+from cdr_core.rescale.remote import is_remote
+from cdr_core.rescale.source import bytes_at, open_channel, open_planned, open_side, place, sides
+from cdr_core.rescale.spec import Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where the first bad element of a channel begins (logical offset of its length field), and what is wrong.
+
+    ``in_value``: it frames well, but its value or key does not fit the job spec.
+    """
+
+    offset: int
+    reason: str
+    in_value: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Salvaged:
+    """All bytes of a channel that can be read. The first ``intact`` are before the first hole; ``unreadable`` bytes
+    were announced and are not there.
+    """
+
+    channel: ChannelBytes
+    intact: int
+    hole: str | None
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """Chunks before and behind the first hole."""
+
+    before: tuple[Part, ...]
+    behind: tuple[Part, ...] = ()
+    hole: str | None = None
+    announced: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in (*self.before, *self.behind))
+
+
+def open_salvaged(plan: Plan, number: int) -> Salvaged:
+    """What can be read of a virtual channel; only damage of the metadata itself is an error."""
+    where = place(plan, number)
+    inputs, outputs = (_open(plan, piece) for piece in sides(plan, number))
+    intact = sum(part.size for part in inputs.before)
+    if inputs.hole is None:
+        intact += sum(part.size for part in outputs.before)
+    channel = ChannelBytes((*inputs.before, *inputs.behind), (*outputs.before, *outputs.behind), where)
+    unreadable = sum(max(side.announced - side.size, 0) for side in (inputs, outputs) if side.hole is not None)
+    return Salvaged(channel, intact, inputs.hole or outputs.hole, unreadable)
+
+
+def open_again(plan: Plan, number: int, damaged: bool) -> ChannelBytes:
+    """The channel as `read` opened it, so that offsets mean the same bytes."""
+    return open_salvaged(plan, number).channel if damaged else open_channel(plan, number)
+
+
+def _open(plan: Plan, piece: ChannelSlice | None) -> _Side:
+    try:
+        parts = open_side(plan, piece)
+    except CorruptChannelState as error:
+        assert piece is not None, "what is not there cannot be damaged"
+        return _around_holes(plan, piece, error)
+    if piece is None or not _is_file(plan, piece):
+        return _Side(parts)
+    announced = piece.size - LENGTH_SIZE * len(piece.offsets)
+    found = sum(part.size for part in parts)
+    if found == announced:
+        return _Side(parts)
+    reason = f"chunks of {found} bytes where the handle says {announced}"
+    return _Side((), parts, reason, announced)
+
+
+def _is_file(plan: Plan, piece: ChannelSlice) -> bool:
+    return isinstance(open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate), FileLocation)
+
+
+def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -> _Side:
+    """The chunks up to the first that cannot be read, the rest of that one if its file was cut short, and those behind
+    it that stand by themselves.
+    """
+    location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
+    if isinstance(location, FileLocation) and is_remote(location.uri):
+        raise error  # an object is staged as a whole or not at all
+    announced = 0 if isinstance(location, InlineLocation) else piece.size - LENGTH_SIZE * len(piece.offsets)
+    hole = error.what
+    try:
+        source, base, limit = bytes_at(location, piece.where(plan.checkpoint))
+    except CorruptChannelState:
+        return _Side((), (), hole, announced)
+    offsets = piece.offsets.numpy()
+    reader = _Chunks(source, base, limit)
+    sound = bisect_left(range(len(offsets)), True, key=lambda n: reader.extents(offsets[: n + 1]) is None)
+    before = reader.parts(offsets[:sound])
+    if sound < len(offsets):
+        before += reader.cut_short(int(offsets[sound]))
+    behind = [part for n in range(sound + 1, len(offsets)) for part in reader.parts(offsets[n : n + 1])]
+    return _Side(before, tuple(behind), hole, announced)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunks:
+    """A stream of chunks from ``base`` on, which should have ``limit`` bytes."""
+
+    source: Bytes
+    base: int
+    limit: int | None
+
+    def extents(self, offsets: Int64s) -> tuple[Int64s, Int64s] | None:
+        try:
+            return read_chunk_extents(self.source, offsets, base=self.base, limit=self.limit)
+        except CorruptChannelState:
+            return None
+
+    def parts(self, offsets: Int64s) -> tuple[Part, ...]:
+        found = self.extents(offsets) if len(offsets) else None
+        return (Part(self.source, *found),) if found is not None else ()
+
+    def cut_short(self, offset: int) -> tuple[Part, ...]:
+        """What is there of a chunk at the end of a file that is shorter than it should be. The length of a chunk in a
+        whole file that reaches beyond the end is a lie, and nothing of it is taken.
+        """
+        there = len(self.source) - self.base
+        begin = offset + LENGTH_SIZE
+        if self.limit is None or there >= self.limit or begin >= there or self.extents(np.zeros(0, np.int64)) is None:
+            return ()
+        length = int.from_bytes(self.source[self.base + offset : self.base + begin].tobytes(), "big", signed=True)
+        if length < there - begin:
+            return ()
+        return (Part(self.source, np.array([self.base + begin]), np.array([there - begin])),)
+
+
+class SoundWindows:
+    """The windows of a channel up to its damage, which is known when they are used up."""
+
+    def __init__(self, plan: Plan, number: int, salvaged: Salvaged, window_size: int) -> None:
+        channel = plan.channels[number]
+        self._exchange, self._down = plan.exchanges[channel.exchange], channel.down
+        self._salvaged, self._window_size = salvaged, window_size
+        self.damage: Damage | None = None
+
+    def __iter__(self) -> Iterator[Window]:
+        found = self._salvaged
+        try:
+            for window in windows(found.channel, 0, found.intact, 0, self._window_size):
+                bad = first_bad(self._exchange, self._down, window)
+                if bad is not None:
+                    yield from self._end_with(window, *bad)
+                    return
+                yield window
+        except CorruptChannelState as error:
+            # Only windows() raises here: whoever uses a window does so outside of this generator.
+            reason = error.what if found.hole is None else f"{error.what}: {found.hole}"
+            self.damage = Damage(error.where.offset or 0, reason)
+            return
+        if found.hole is not None:
+            self.damage = Damage(found.intact, found.hole)
+
+    def _end_with(self, window: Window, element: int, reason: str) -> Iterator[Window]:
+        self.damage = Damage(window.base + int(window.starts[element]) - frames.LENGTH_BYTES, reason, True)
+        if element:
+            parts = window.starts[:element], window.ends[:element], window.tags[:element]
+            yield Window(window.data, window.base, window.position, *parts)
+
+
+def first_bad(exchange: PlannedExchange, down: int, window: Window) -> tuple[int, str] | None:
+    """The first element whose value does not fit the exchange's type, or whose key says that it is elsewhere."""
+    places = np.flatnonzero(window.records)
+    times, values = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
+    frames.element_times(window.data, window.starts, window.tags, times, values)
+    starts, ends = values[places], window.ends[places]
+    description = _type(exchange.record)
+    found: tuple[int, str] | None = None
+    try:
+        decode_values(description, window.data, starts, ends)
+    except BadValue as error:
+        found = int(places[error.record]), error.what
+        starts, ends = starts[: error.record], ends[: error.record]
+    if exchange.partitioner != Partitioner.HASH or not exchange.key or not len(starts):
+        return found
+    try:
+        groups = key_groups(description, exchange.key, window.data, starts, ends, exchange.max_parallelism)
+    except BadValue as error:
+        found = int(places[error.record]), error.what
+        keys = starts[: error.record], ends[: error.record]
+        groups = key_groups(description, exchange.key, window.data, *keys, exchange.max_parallelism)
+    owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
+    wrong = np.flatnonzero(owners != down)
+    if len(wrong):
+        owner = owners[wrong[0]]
+        return int(places[wrong[0]]), f"a record's key belongs to old subtask {owner}, it was on its way to {down}"
+    return found
+
+
+@lru_cache(maxsize=64)
+def _type(text: str) -> TypeDescription:
+    return parse_type(text)

@@ -1,0 +1,147 @@
+"""One sequential scan of a virtual channel: its ledger line, what it said last, and splits on element borders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import ChannelKey, Entry, Tally
+from cdr_core.errors import CdrError, Where
+from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.rescale.columns import Elements
+from cdr_core.rescale.other_elements import IDLE, Last
+from cdr_core.rescale.other_elements import kinds as by_kind
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.salvage import Damage, Salvaged, SoundWindows, open_salvaged
+from cdr_core.rescale.source import open_channel
+
+WINDOW = 1024 * 1024
+"""Bytes scanned at once: large enough to make a kernel call cheap, small enough to stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
+
+    ``last`` is what the channel said last up to the stretch's end.
+    """
+
+    start: int
+    end: int
+    position: int
+    tally: Tally
+    others: Mapping[str, int]
+    last: Last
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "start": self.start,
+            "end": self.end,
+            "position": self.position,
+            "tally": self.tally.to_json(),
+            "others": dict(self.others),
+        }
+
+
+def scan_channel(plan: Plan, number: int) -> dict[str, Any]:
+    """Ledger line, size and splits of one virtual channel; damage is an error with its place."""
+    channel = open_channel(plan, number)
+    splits = list(_walk(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), plan.split_size))
+    assert _end(splits) == channel.size, "windows end with the channel or raise"
+    return _described(plan, number, channel, splits)
+
+
+def salvage_channel(plan: Plan, number: int) -> tuple[dict[str, Any], Salvaged, Damage | None]:
+    """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded."""
+    salvaged = open_salvaged(plan, number)
+    sound = SoundWindows(plan, number, salvaged, min(WINDOW, plan.split_size))
+    splits = list(_walk(sound, plan.split_size))
+    end = salvaged.channel.size if sound.damage is None else sound.damage.offset
+    assert _end(splits) == end, "the sound part ends where the damage begins"
+    return _described(plan, number, salvaged.channel, splits), salvaged, sound.damage
+
+
+def element_place(plan: Plan, number: int, position: int) -> Where | None:
+    """Where the element at a position begins in its channel, for an error that knows no more than the position.
+
+    ``None`` where the channel cannot be read that far any more: the error itself matters more than its place.
+    """
+    with suppress(CdrError):
+        channel = open_channel(plan, number)
+        for window in windows(channel, 0, channel.size, 0, WINDOW):
+            index = position - window.position
+            if index < len(window.starts):
+                return replace(channel.where, offset=window.base + int(window.starts[index]) - frames.LENGTH_BYTES)
+    return None
+
+
+def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Split]) -> dict[str, Any]:
+    planned = plan.channels[number]
+    key = ChannelKey(plan.exchanges[planned.exchange].name, planned.up, planned.down)
+    tally, others = Tally(), Counter[str]()
+    for split in splits:
+        tally = tally.then(split.tally)
+        others.update(split.others)
+    return {
+        "channel": number,
+        "size": channel.size,
+        "input_size": channel.input_size,
+        "splits": [split.to_json() for split in splits],
+        "last": (splits[-1].last if splits else Last()).to_json(),
+        "entry": Entry(key, tally, dict(others)).to_json(),
+    }
+
+
+def _end(splits: list[Split]) -> int:
+    return splits[-1].end if splits else 0
+
+
+def _walk(found: Iterable[Window], split_size: int) -> Iterator[Split]:
+    """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
+    start = position = end = 0
+    sums, kinds = _nothing()
+    last = Last()
+    for window in found:
+        if start < window.base and window.base + int(window.ends[-1]) - start > split_size:
+            yield _split(start, window.base, position, sums, kinds, last)
+            start, position = window.base, window.position
+            sums, kinds = _nothing()
+        kinds += np.bincount(window.tags, minlength=frames.TAGS)
+        lanes = np.where(window.records, 0, -1)
+        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
+        last = said(window, last)
+        end = window.base + int(window.ends[-1])
+    if start < end:
+        yield _split(start, end, position, sums, kinds, last)
+
+
+def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """A fold of no records, and no elements by tag."""
+    return np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
+
+
+def _split(start: int, end: int, position: int, sums: Any, kinds: Any, last: Last) -> Split:
+    return Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds), last)
+
+
+def said(window: Window | Elements, before: Last) -> Last:
+    """The last watermark and status up to the end of the window."""
+    watermarks = np.flatnonzero(window.tags == frames.TAG_WATERMARK)[-1:]
+    statuses = np.flatnonzero(window.tags == frames.TAG_WATERMARK_STATUS)[-1:]
+    return Last(
+        before.watermark if not len(watermarks) else _number(window, int(watermarks[0])),
+        before.idle if not len(statuses) else _number(window, int(statuses[0])) == IDLE,
+    )
+
+
+def _number(window: Window | Elements, element: int) -> int:
+    """The number that is all of an element behind its tag."""
+    body = window.data[window.starts[element] + 1 : window.ends[element]]
+    return int.from_bytes(body.tobytes(), "big", signed=True)

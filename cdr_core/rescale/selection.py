@@ -1,0 +1,196 @@
+"""The selection: which bytes of a split of a virtual channel belong to which new subtask, as runs.
+
+A channel with one possible owner passes through: where all of its elements go on, nothing of it is looked at. Of the
+others every record is read through the task's one read page, its owner found, and neighbours of one owner joined into
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import Tally
+from cdr_core.errors import Unbalanced, Where
+from cdr_core.flink.decode import BadValue
+from cdr_core.flink.paged import paged_windows
+from cdr_core.flink.read_page import ReadPage
+from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.rescale.filter_context import FilterContext
+from cdr_core.rescale.other_elements import Rule, account, carried, kinds, rules
+from cdr_core.rescale.owners import record_owners
+from cdr_core.rescale.plan import Plan, VirtualChannel
+from cdr_core.rescale.salvage import open_again
+from cdr_core.rescale.source import place
+
+Longs = npt.NDArray[np.int64]
+
+RUN_COLUMNS = ("lane", "start", "end", "position", "count")
+"""A run: its lane, the logical bytes [start, end), the first element's position, and how many elements it has."""
+
+WINDOW = 1024 * 1024
+"""Bytes of a pass-through channel framed at once, where it has to be framed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Runs of one split. By lane (= index into the channel's possible owners): the columns of its runs without the lane
+    itself, the tally of its records, and its other elements by kind. ``account``: every other element of the split
+    once, by kind, as kept, merged or dropped.
+    """
+
+    runs: tuple[tuple[Longs, ...], ...]
+    tallies: tuple[Tally, ...]
+    others: tuple[Mapping[str, int], ...]
+    account: Mapping[str, Mapping[str, int]]
+
+    def of_lane(self, lane: int) -> tuple[Longs, ...]:
+        """The columns of one lane's runs, without the lane itself."""
+        return self.runs[lane]
+
+
+class Selector:
+    """Selects split after split with one read page, which is freed when the selector is closed."""
+
+    def __init__(self, plan: Plan, context: FilterContext) -> None:
+        self._plan, self._context = plan, context
+        self.page = ReadPage(context.page_size)
+        self._opened: tuple[tuple[int, bool], ChannelBytes] | None = None
+
+    def close(self) -> None:
+        self.page.close()
+
+    def select(self, split: Mapping[str, Any]) -> Selection:
+        """The runs of a split that `read` described."""
+        number = split["channel"]
+        planned, of = self._plan.channels[number], rules(self._plan, number)
+        if len(planned.subtasks) > 1:
+            return self._by_owner(planned, of, split)
+        return self._records_only(of, split) if self.reads(split) else _whole(split)
+
+    def reads(self, split: Mapping[str, Any]) -> bool:
+        """Whether the split's bytes have to be looked at."""
+        number = split["channel"]
+        if len(self._plan.channels[number].subtasks) > 1:
+            return True
+        return rules(self._plan, number) != (Rule.KEPT,) and bool(split["others"])
+
+    def _open(self, split: Mapping[str, Any]) -> ChannelBytes:
+        """The split's channel. Splits of one come in a row, and its chunks are looked up once."""
+        wanted = (split["channel"], split["damaged"])
+        if self._opened is None or self._opened[0] != wanted:
+            self._opened = (wanted, open_again(self._plan, *wanted))
+        return self._opened[1]
+
+    def _by_owner(self, planned: VirtualChannel, of: tuple[Rule, ...], split: Mapping[str, Any]) -> Selection:
+        if not self._context.enabled:
+            raise Unbalanced(
+                "records have several possible owners, but filtering is off", where=place(self._plan, split["channel"])
+            )
+        channel = self._open(split)
+        spool = Path(self._context.spill_dirs[0])
+        runs = _Runs(of)
+        reading = paged_windows(channel, split["start"], split["end"], split["position"], self.page, spool)
+        with closing(reading):
+            for window in reading:
+                runs.add(window, self._lanes(planned, window, channel.where))
+        return runs.selection()
+
+    def _records_only(self, of: tuple[Rule, ...], split: Mapping[str, Any]) -> Selection:
+        channel = self._open(split)
+        runs = _Runs(of)
+        for window in windows(channel, split["start"], split["end"], split["position"], WINDOW):
+            runs.add(window, np.where(window.records, 0, -1).astype(np.int64))
+        return runs.selection()
+
+    def _lanes(self, planned: VirtualChannel, window: Window, where: Where) -> Longs:
+        """Per element its owner as an index into the channel's owners; −1 for what is not a record."""
+        exchange = self._plan.exchanges[planned.exchange]
+        records = window.records
+        times, values = np.empty(len(records), np.int64), np.empty(len(records), np.int64)
+        frames.element_times(window.data, window.starts, window.tags, times, values)
+        with _exact_place(where, window):
+            owners = record_owners(
+                exchange, _type(exchange.record), window.data, values[records], window.ends[records], where
+            )
+        first = self._plan.subtasks[planned.subtasks[0]].index
+        if len(owners) and not 0 <= owners.min() - first <= owners.max() - first < len(planned.subtasks):
+            raise Unbalanced("a record belongs to a subtask that the plan does not send it to", where=where)
+        lanes = np.full(len(records), -1, np.int64)
+        lanes[records] = owners - first
+        return lanes
+
+
+class _Runs:
+    """Runs, folds and counts of consecutive windows of one channel."""
+
+    def __init__(self, of: tuple[Rule, ...]) -> None:
+        self._carried = carried(of)
+        self._sums = np.zeros((len(of), fingerprint.FOLD_COLUMNS), np.uint64)
+        self._counts = np.zeros((len(of) + 2, frames.TAGS), np.int64)
+        self._room = np.empty((len(RUN_COLUMNS), 0), np.int64)
+        self._collected: list[Longs] = []
+
+    def add(self, window: Window, lanes: Longs) -> None:
+        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, self._sums)
+        room = len(lanes) + int(np.count_nonzero(lanes < 0)) * (len(self._carried) - 1)
+        if self._room.shape[1] < room:
+            self._room = np.empty((len(RUN_COLUMNS), room), np.int64)
+        count = frames.select_runs(
+            window.starts, window.ends, window.tags, lanes, self._carried, window.base, window.position, self._counts,
+            *self._room,
+        )  # fmt: skip
+        self._collected.append(self._room[:, :count].copy())
+
+    def selection(self) -> Selection:
+        *lanes, in_place, left = self._counts.tolist()
+        return Selection(
+            self._by_lane(),
+            tuple(Tally.of_fold(row) for row in self._sums.tolist()),
+            tuple(kinds(row) for row in lanes),
+            account(in_place, left),
+        )
+
+    def _by_lane(self) -> tuple[tuple[Longs, ...], ...]:
+        """The columns of each lane's runs, in order."""
+        lanes = len(self._carried)
+        counts = sum((np.bincount(found[0], minlength=lanes) for found in self._collected), np.zeros(lanes, np.int64))
+        borders = np.concatenate(([0], np.cumsum(counts)))
+        columns = np.empty((len(RUN_COLUMNS) - 1, int(borders[-1])), np.int64)
+        cursors = borders[:-1].copy()
+        for found in self._collected:
+            frames.place_runs(found, cursors, columns)
+        return tuple(tuple(columns[:, begin:end]) for begin, end in pairwise(borders))
+
+
+def _whole(split: Mapping[str, Any]) -> Selection:
+    """All of a split as one run, by what `read` noted: its bytes are not touched."""
+    tally, others = Tally.from_json(split["tally"]), dict(split["others"])
+    run = (split["start"], split["end"], split["position"], tally.records + sum(others.values()))
+    columns = tuple(np.array([value], np.int64) for value in run)
+    return Selection((columns,), (tally,), (others,), {"kept": others, "merged": {}, "dropped": {}})
+
+
+@contextmanager
+def _exact_place(where: Where, window: Window) -> Iterator[None]:
+    """A value that does not fit is an error at its own offset, not only in its batch."""
+    try:
+        yield
+    except BadValue as error:
+        start = int(window.starts[window.records][error.record]) - frames.LENGTH_BYTES
+        raise error.at(replace(where, offset=window.base + start)) from None
+
+
+@lru_cache(maxsize=64)
+def _type(text: str) -> TypeDescription:
+    return parse_type(text)

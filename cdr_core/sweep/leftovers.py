@@ -1,0 +1,178 @@
+"""Looking for leftovers and removing them. The decisions are in ``decide``; here are the disks, and in ``objects`` S3.
+
+A sweep never fails a recovery: what cannot be looked at or removed is reported and left to the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cdr_core.errors import CdrError
+from cdr_core.metadata import Recovery, Repository
+from cdr_core.settings import Settings
+from cdr_core.spill.release import attempt_of, delete_file
+from cdr_core.spill.reservations import LEDGER, settle
+from cdr_core.spill.tiers import Tier
+from cdr_core.storage import is_local, storage_for
+from cdr_core.storage.local import host_id, local_path
+from cdr_core.sweep import target
+from cdr_core.sweep.decide import Standing, judge
+from cdr_core.sweep.objects import Found, objects_below, strange_places
+from cdr_core.sweep.references import local_root, remote_root, standing_of
+from cdr_core.sweep.report import Left, Leftover, Report, join
+
+PAGE = 1000
+_EPOCH = re.compile(r"^e(\d+)$")
+_OTHERS = frozenset({"spark"})
+"""What a recovery's directory holds besides attempts."""
+
+
+def sweep(repository: Repository, settings: Settings, *, dry_run: bool = False) -> Report:
+    """All leftovers of this host: in the workspace, in every tier, and in targets."""
+    recoveries = list(_all(repository))
+    reports = [sweep_recovery(repository, each.id, settings, dry_run=dry_run) for each in recoveries]
+    return join([*reports, Report(left=tuple(_strangers(settings, {each.id for each in recoveries})))])
+
+
+def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings, *, dry_run: bool = False) -> Report:
+    """Leftovers of one recovery; every new attempt begins with it. Safe beside a running attempt."""
+    recovery = repository.recovery(recovery_id)
+    if recovery.host_id is not None and recovery.host_id != host_id():
+        return Report(left=(Left(recovery.workspace, "it is on another host"),))
+    try:
+        return _sweep(repository, recovery, settings, dry_run)
+    except CdrError as error:
+        return Report(left=(Left(recovery.workspace, f"it cannot be looked at: {error.what}"),))
+    except OSError as error:
+        return Report(left=(Left(error.filename or recovery.workspace, f"it cannot be looked at: {error.strerror}"),))
+
+
+def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_run: bool) -> Report:
+    homes = _homes(repository, recovery, settings)
+    found = [file for home in homes for file in _files(home)]
+    left = [left for home in homes for left in _oddities(home)]
+    root = remote_root(recovery)
+    if root is not None:
+        objects, odd = objects_below(root)
+        found += objects
+        left += odd
+    standing = standing_of(repository, recovery)
+    if standing.unclear is not None and not standing.is_final:
+        left.append(Left(recovery.workspace, f"{standing.unclear} cannot be read, so what it names is not known"))
+    leftovers = [*_judged(recovery, standing, found, dry_run)]
+    if not dry_run:
+        _tidy(recovery, homes)
+    unpublished, unsure = target.unpublished(recovery, repository.prepared(recovery.id))
+    leftovers += [_unpublished(recovery, file, dry_run) for file in unpublished]
+    return Report(tuple(leftovers), (*left, *unsure))
+
+
+def _judged(recovery: Recovery, standing: Standing, found: Sequence[Found], dry_run: bool) -> Iterator[Leftover]:
+    # Manifests go last: after a crash they still tell what else belongs to their set.
+    for file in sorted(found, key=lambda file: file.name.endswith(".json")):
+        why = judge(standing, file.epoch, file.name)
+        if why is not None:
+            removed = not dry_run and _removed(file, recovery.id)
+            yield Leftover(file.name, file.bytes, recovery.id, file.epoch, str(why), True, removed)
+
+
+def _removed(file: Found, recovery_id: str) -> bool:
+    delete_file(file.name, recovery_id)
+    return not storage_for(file.name).exists(file.name)
+
+
+def _unpublished(recovery: Recovery, file: Found, dry_run: bool) -> Leftover:
+    removed = False
+    if recovery.state.is_final and not dry_run:
+        with suppress(CdrError):
+            storage_for(file.name).delete(file.name)
+            removed = True
+        if is_local(file.name):
+            with suppress(OSError):
+                Path(file.name).parent.rmdir()
+    return Leftover(file.name, file.bytes, recovery.id, file.epoch, target.WHY, recovery.state.is_final, removed)
+
+
+def _homes(repository: Repository, recovery: Recovery, settings: Settings) -> list[Path]:
+    """The recovery's directory in its workspace, in every tier, and where its rows say that files lie."""
+    tiers = {directory.path for directory in settings.spill_dirs}
+    for spill_set in repository.spill_sets(recovery.id):
+        places = (attempt_of(file.path, recovery.id) for file in spill_set.files)
+        tiers |= {place[0] for place in places if place is not None}
+    root = local_root(recovery)
+    homes = {Path(tier) / recovery.id for tier in tiers} | ({root} if root is not None else set())
+    return sorted(home for home in homes if home.is_dir() and not home.is_symlink())
+
+
+def _epochs(home: Path) -> Iterator[tuple[Path, int]]:
+    for entry in sorted(home.iterdir()):
+        match = _EPOCH.match(entry.name)
+        if match and entry.is_dir() and not entry.is_symlink():
+            yield entry, int(match.group(1))
+
+
+def _files(home: Path) -> Iterator[Found]:
+    for directory, epoch in _epochs(home):
+        for parent, _, names in os.walk(directory):
+            for name in sorted(names):
+                path = Path(parent, name)
+                if not path.is_symlink():
+                    yield Found(str(path), epoch, _size(path))
+
+
+def _oddities(home: Path) -> Iterator[Left]:
+    """What lies in a recovery's directory and is no attempt's; links are not followed and not removed."""
+    attempts = {directory for directory, _ in _epochs(home)}
+    for entry in sorted(home.iterdir()):
+        if entry not in attempts and entry.name not in _OTHERS:
+            yield Left(str(entry), "not a directory of an attempt")
+    for directory in sorted(attempts):
+        for parent, directories, names in os.walk(directory):
+            links = [Path(parent, name) for name in (*directories, *names) if Path(parent, name).is_symlink()]
+            yield from (Left(str(link), "a link, which cdr makes none of") for link in links)
+
+
+def _tidy(recovery: Recovery, homes: Sequence[Path]) -> None:
+    """Remove directories that are empty now, and count anew what tiers hold."""
+    for home in homes:
+        for directory, epoch in [*_epochs(home)]:
+            if recovery.state.is_final or epoch < recovery.epoch:
+                for parent, _, _ in os.walk(directory, topdown=False):
+                    with suppress(OSError):
+                        Path(parent).rmdir()
+        if (home.parent / LEDGER).exists():
+            with suppress(OSError):
+                settle(Tier(str(home.parent), None), recovery.id, None if recovery.state.is_final else recovery.epoch)
+        if recovery.state.is_final:
+            with suppress(OSError):
+                home.rmdir()
+
+
+def _strangers(settings: Settings, known: set[str]) -> Iterator[Left]:
+    """Directories beside those of the recoveries that no recovery in this database explains."""
+    places = {directory.path for directory in settings.spill_dirs}
+    if is_local(settings.workspace):
+        places.add(str(local_path(settings.workspace)))
+    else:
+        yield from strange_places(settings.workspace, known)
+    for place in sorted(places):
+        for entry in sorted(Path(place).iterdir()) if Path(place).is_dir() else ():
+            if entry.is_dir() and (entry.name not in known or entry.is_symlink()):
+                yield Left(str(entry), "no recovery of this name is in the database")
+
+
+def _all(repository: Repository) -> Iterator[Recovery]:
+    offset = 0
+    while page := repository.recoveries(limit=PAGE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.lstat().st_size
+    return 0

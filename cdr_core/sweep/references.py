@@ -1,0 +1,134 @@
+"""What the rows of a recovery still need: every path they name, and every path that the manifests among those name.
+
+Rows are read twice and both readings count: a name that moves from one row to another between two queries is seen in at
+least one of them. Nothing that no row named can come to be named later, because older attempts cannot write rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdr_core.errors import CdrError, Unreadable
+from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet, SpillSetState
+from cdr_core.metadata.states import HAND_OVER
+from cdr_core.spill.release import attempt_of, is_address, names_of, strings
+from cdr_core.storage import is_local, storage_for
+from cdr_core.storage.local import local_path
+from cdr_core.sweep.decide import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Paths in rows. ``firm`` counts whatever became of a spill set; ``loose`` only while its set is needed."""
+
+    firm: frozenset[str]
+    loose: frozenset[str]
+    released: frozenset[str]
+    held: frozenset[str]
+
+
+def standing_of(repository: Repository, recovery: Recovery) -> Standing:
+    """The facts by which files of this recovery are judged; ``recovery`` was read before the disk was listed."""
+    first, second = _rows(repository, recovery), _rows(repository, recovery)
+    released = first.released & second.released
+    unclear: list[str] = []
+    named = _follow(recovery.id, first.firm | second.firm, frozenset(), unclear)
+    named |= _follow(recovery.id, (first.loose | second.loose) - released, released, unclear)
+    kept = frozenset(_paths([recovery.plan_uri or "", *_phase_names(repository, recovery.id)]))
+    return Standing(
+        epoch=recovery.epoch,
+        is_final=recovery.state.is_final,
+        named=named,
+        released=released,
+        kept=kept | first.held | second.held,
+        unclear=unclear[0] if unclear else None,
+    )
+
+
+def _rows(repository: Repository, recovery: Recovery) -> _Rows:
+    sets = repository.spill_sets(recovery.id)
+    needed = [each for each in sets if each.state is SpillSetState.SEALED or _holders(each)]
+    firm = [recovery.plan_uri or "", *_phase_names(repository, recovery.id)]
+    firm += [name for each in needed for name in (each.manifest, *(file.path for file in each.files))]
+    for checkpoint in repository.checkpoints(recovery.id):
+        if checkpoint.state is RecoveryCheckpointState.COMPLETED:
+            firm += [checkpoint.manifest or "", *strings(checkpoint.result)]
+    for prepared in repository.prepared(recovery.id):
+        firm += [prepared.manifest, *_inside(prepared.manifest)]
+    units = [unit for phase in Phase for unit in repository.units(recovery.id, phase)]
+    loose = [name for unit in units for name in (unit.manifest, *strings(unit.result))]
+    return _Rows(
+        firm=frozenset(_paths(firm)),
+        loose=frozenset(_paths(loose)),
+        released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
+        held=frozenset(name for each in sets if _at_work(each) for name in names_of(each)),
+    )
+
+
+def _holders(spill_set: SpillSet) -> list[str]:
+    """Who keeps a set that was replaced by another; the hand-over went to its successor."""
+    return [grant.holder for grant in spill_set.grants if grant.live and grant.holder != HAND_OVER]
+
+
+def _at_work(spill_set: SpillSet) -> bool:
+    """Whether somebody reads a set right now. Durable grants serve a resumption, which a finished recovery has not."""
+    return any(grant.live and not grant.durable for grant in spill_set.grants)
+
+
+def _phase_names(repository: Repository, recovery_id: str) -> Iterator[str]:
+    for phase in repository.phases(recovery_id):
+        yield from strings(phase.result)
+
+
+def _inside(text: str) -> Iterator[str]:
+    with suppress(ValueError):
+        yield from strings(json.loads(text))
+
+
+def _paths(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        path = name.removeprefix("file://")
+        if is_address(path):
+            yield path
+
+
+def _follow(recovery_id: str, names: Iterable[str], without: frozenset[str], unclear: list[str]) -> frozenset[str]:
+    """The names and, of those that are manifests of this recovery, what they name in turn."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in without:
+            continue
+        found.add(name)
+        if name.endswith(".json") and attempt_of(name, recovery_id) is not None:
+            try:
+                waiting += _paths(strings(json.loads(_read(name))))
+            except (FileNotFoundError, Unreadable):
+                continue  # it names nothing any more; whoever needs it will say so better than a sweep
+            except (CdrError, OSError, ValueError):
+                unclear.append(name)
+    return frozenset(found)
+
+
+def _read(name: str) -> bytes:
+    """A manifest on a disk as it is there: what is no file is not taken for one that is gone."""
+    return Path(name).read_bytes() if is_local(name) else storage_for(name).read(name)
+
+
+def remote_root(recovery: Recovery) -> str | None:
+    """The recovery's own place in a workspace on S3, if it bears the recovery's name."""
+    root = recovery.workspace.rstrip("/")
+    return root if not is_local(root) and root.rpartition("/")[2] == recovery.id else None
+
+
+def local_root(recovery: Recovery) -> Path | None:
+    """The recovery's own directory in the workspace, if it is on local disks and bears the recovery's name."""
+    if not is_local(recovery.workspace):
+        return None
+    root = local_path(recovery.workspace)
+    return root if root.name == recovery.id else None

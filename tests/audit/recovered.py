@@ -1,0 +1,93 @@
+"""Recoveries to look at again: made once a module, copied by tests that damage them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cdr_core.audit.independent.claims import read_claims
+from cdr_core.audit.independent.report import Report
+from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.phases.request import RecoveryRequest
+from tests.support import inline
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "receipt.schema.json").read_text())
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A published recovery to ``parquet:``: where it came from, where it went, its receipt."""
+
+    source: str
+    spec: str
+    output: Path
+    receipt: dict[str, Any]
+
+    def copy(self, to: Path) -> Recovered:
+        """With an output of one's own; the receipt leads to it."""
+        shutil.copytree(self.output, to)
+        recovery = {**self.receipt["recovery"], "target": f"parquet:{to}"}
+        return Recovered(self.source, self.spec, to, {**self.receipt, "recovery": recovery})
+
+    def verify(self, *, with_receipt: bool = False, source: str = "", parallelism: str = "") -> Report:
+        claims = read_claims(json.dumps(self.receipt).encode(), "the receipt") if with_receipt else None
+        return verify(Request(source or self.source, f"parquet:{self.output}", self.spec, parallelism, claims))
+
+    @property
+    def manifest(self) -> Path:
+        return max(self.output.glob("_cdr/manifest-*.json"), key=lambda path: int(path.stem.split("-")[1]))
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.output / file["path"] for file in json.loads(self.manifest.read_text())["files"]]
+
+    def rewrite(self, number: int, change: Callable[[list[dict[str, Any]]], Any]) -> None:
+        """Change the rows of a file as somebody would who knows the format: the manifest agrees with it afterwards."""
+        path = self.files[number]
+        table = pq.read_table(path)
+        rows = table.to_pylist()
+        change(rows)
+        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+        data = path.read_bytes()
+        manifest = json.loads(self.manifest.read_text())
+        manifest["files"][number] |= {"records": len(rows), "bytes": len(data), "crc32c": google_crc32c.value(data)}
+        self.manifest.write_text(json.dumps(manifest))
+
+
+def recover(source: str, spec: str, parallelism: str, folder: Path) -> Recovered:
+    """All five phases in this process, with a home below the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CDR_HOME", str(folder / "home"))
+        output = folder / "out"
+        request = RecoveryRequest(source, spec, parallelism, f"parquet:{output}")
+        repository, recovery, settings = inline.start(request)
+        inline.run_all(repository, recovery, settings)
+        receipt = repository.receipt(recovery)
+    assert receipt is not None
+    return Recovered(source, spec, output, dict(receipt))
+
+
+def validate(receipt: Mapping[str, Any]) -> None:
+    """Holds a receipt to the published schema."""
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(receipt)))
+
+
+def spoil_tag(checkpoint: Path, raw: bytes) -> None:
+    """The record's first byte in the files of a checkpoint becomes one that no element has."""
+    for path in checkpoint.iterdir():
+        data = path.read_bytes()
+        if raw in data:
+            at = data.index(raw)
+            path.write_bytes(data[:at] + b"\x55" + data[at + 1 :])
+            return
+    raise AssertionError("the record lies in two chunks; choose another")

@@ -1,0 +1,185 @@
+"""Whatever is done to an output, verify says so, and names the channel."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from cdr_core.audit.independent.report import Kind, Report
+from cdr_core.errors import Corrupt
+from tests.audit.recovered import Recovered
+
+Row = dict[str, Any]
+Change = Callable[[list[Row], int, st.DataObject], None]
+
+
+def tampering(examples: int) -> settings:
+    """Each example is a whole verification of one small change: there is nothing to shrink, it would take minutes."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    )
+
+
+def flip_raw(rows: list[Row], i: int, data: st.DataObject) -> None:
+    raw = bytearray(rows[i]["raw"])
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    rows[i]["raw"] = bytes(raw)
+
+
+def drop(rows: list[Row], i: int, _: st.DataObject) -> None:
+    del rows[i]
+
+
+def double(rows: list[Row], i: int, data: st.DataObject) -> None:
+    rows.insert(data.draw(st.integers(0, len(rows))), rows[i])
+
+
+def swap(rows: list[Row], i: int, data: st.DataObject) -> None:
+    same = [j for j, row in enumerate(rows) if channel(row) == channel(rows[i]) and j != i]
+    j = data.draw(st.sampled_from(same))
+    rows[i], rows[j] = rows[j], rows[i]
+
+
+def swap_contents(rows: list[Row], i: int, data: st.DataObject) -> None:
+    """Two records change places, and each says that it is at its place."""
+    same = [j for j, row in enumerate(rows) if channel(row) == channel(rows[i]) and row["raw"] != rows[i]["raw"]]
+    j = data.draw(st.sampled_from(same))
+    rows[i], rows[j] = {**rows[j], "pos": rows[i]["pos"]}, {**rows[i], "pos": rows[j]["pos"]}
+
+
+def replaced(column: str, values: st.SearchStrategy[Any]) -> Change:
+    def change(rows: list[Row], i: int, data: st.DataObject) -> None:
+        rows[i][column] = data.draw(values.filter(lambda value: value != rows[i][column]))
+
+    return change
+
+
+def another_value(rows: list[Row], i: int, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["f0", "f1", "f2"]))
+    rows[i]["main"] = {**rows[i]["main"], name: rows[i]["main"][name] + 1}
+
+
+CHANGES: dict[str, tuple[Change, set[Kind]]] = {
+    "a flipped byte": (flip_raw, {Kind.CHANGED}),
+    "a missing row": (drop, {Kind.MISSING}),
+    "a doubled row": (double, {Kind.DOUBLED}),
+    "swapped rows": (swap, {Kind.OUT_OF_ORDER}),
+    "swapped records": (swap_contents, {Kind.CHANGED}),
+    "another position": (replaced("pos", st.integers(-5, 400)), {Kind.MISSING}),
+    "another upstream": (replaced("up", st.integers(0, 2)), {Kind.MISSING}),
+    "another downstream": (replaced("down", st.integers(0, 3)), {Kind.MISSING}),
+    "another exchange": (replaced("exchange", st.just("other")), {Kind.MISSING}),
+    "another gate": (replaced("gate", st.integers(0, 3)), {Kind.CHANGED}),
+    "another owner": (replaced("new_down", st.integers(0, 3)), {Kind.MISPLACED}),
+    "another channel": (replaced("new_up", st.integers(0, 3)), {Kind.MISPLACED}),
+    "another timestamp": (replaced("ts", st.none() | st.integers(0, 10)), {Kind.CHANGED}),
+    "another key group": (replaced("key_group", st.none() | st.integers(0, 127)), {Kind.CHANGED}),
+    "another row kind": (replaced("row_kind", st.sampled_from(["+I", "-D"])), {Kind.CHANGED}),
+    "another value": (another_value, {Kind.CHANGED}),
+    "no value": (replaced("main", st.none()), {Kind.CHANGED}),
+}
+
+
+def channel(row: Row) -> tuple[str, int, int]:
+    return row["exchange"], row["up"], row["down"]
+
+
+def named(report: Report, kinds: set[Kind]) -> set[tuple[str, int, int]]:
+    return {
+        (found.channel.exchange, found.channel.up, found.channel.down)
+        for found in report.differences
+        if found.channel is not None and found.kind in kinds
+    }
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@tampering(8)
+@given(data=st.data())
+def test_any_change_of_a_row_is_found_with_its_channel(
+    recovered: Recovered, tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    change, kinds = CHANGES[name]
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    ours = recovered.copy(tmp_path / "out")
+    number = data.draw(st.integers(0, len(ours.files) - 1))
+    touched: list[tuple[str, int, int]] = []
+
+    def one(rows: list[Row]) -> None:
+        i = data.draw(st.integers(0, len(rows) - 1))
+        touched.append(channel(rows[i]))
+        change(rows, i, data)
+
+    ours.rewrite(number, one)
+    report = ours.verify(with_receipt=data.draw(st.booleans()), parallelism="2")
+    assert report.verdict == "unbalanced"
+    assert report.exit_code == 2
+    assert touched[0] in named(report, kinds)
+
+
+@tampering(40)
+@given(data=st.data())
+def test_a_flipped_byte_of_a_file_is_never_balanced(recovered: Recovered, tmp_path: Path, data: st.DataObject) -> None:
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    ours = recovered.copy(tmp_path / "out")
+    path = data.draw(st.sampled_from(ours.files))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    with pytest.raises(Corrupt, match="was changed after it was written"):
+        ours.verify()
+
+
+def test_a_file_that_is_gone_or_shorter_is_unreadable(recovered: Recovered, tmp_path: Path) -> None:
+    shorter = recovered.copy(tmp_path / "shorter")
+    shorter.files[0].write_bytes(shorter.files[0].read_bytes()[:-1])
+    with pytest.raises(Corrupt, match="its table says"):
+        shorter.verify()
+    gone = recovered.copy(tmp_path / "gone")
+    gone.files[1].unlink()
+    with pytest.raises(Corrupt, match="does not exist"):
+        gone.verify()
+
+
+def test_a_file_that_the_manifest_no_longer_lists_is_missing(recovered: Recovered, tmp_path: Path) -> None:
+    ours = recovered.copy(tmp_path / "out")
+    manifest = json.loads(ours.manifest.read_text())
+    manifest["files"].pop()
+    (ours.output / "_cdr" / "manifest-2.json").write_text(json.dumps(manifest))
+    report = ours.verify()
+    assert {found.kind for found in report.differences} == {Kind.MISSING}
+    assert report.output.records < report.source.records
+
+
+def test_a_file_that_is_listed_twice_doubles_its_records(recovered: Recovered, tmp_path: Path) -> None:
+    ours = recovered.copy(tmp_path / "out")
+    manifest = json.loads(ours.manifest.read_text())
+    manifest["files"].append(manifest["files"][0])
+    ours.manifest.write_text(json.dumps(manifest))
+    kinds = {found.kind for found in ours.verify().differences}
+    assert Kind.DOUBLED in kinds
+
+
+def test_a_manifest_that_miscounts_is_said(recovered: Recovered, tmp_path: Path) -> None:
+    ours = recovered.copy(tmp_path / "out")
+    manifest = json.loads(ours.manifest.read_text())
+    manifest["files"][0]["records"] += 1
+    ours.manifest.write_text(json.dumps(manifest))
+    (difference,) = ours.verify().differences
+    assert "its table says" in difference.what
+
+
+def test_an_output_without_a_manifest_is_unreadable_and_not_empty(recovered: Recovered, tmp_path: Path) -> None:
+    ours = recovered.copy(tmp_path / "out")
+    ours.manifest.unlink()
+    with pytest.raises(Corrupt, match="nothing was published"):
+        Recovered(ours.source, ours.spec, ours.output, ours.receipt).verify()

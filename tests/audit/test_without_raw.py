@@ -1,0 +1,89 @@
+"""Tables that were written without raw bytes are compared by values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pyarrow.parquet as pq
+import pytest
+
+from cdr_core.audit.independent.report import Kind
+from cdr_core.errors import Unreadable
+from tests.audit.recovered import Recovered, recover
+from tests.support.checkpoints import FixtureCheckpoints
+
+
+def without(recovered: Recovered, *columns: str, only_first: bool = False) -> Recovered:
+    """The same output without these columns."""
+    manifest = json.loads(recovered.manifest.read_text())
+    for entry, path in zip(manifest["files"], recovered.files, strict=True):
+        pq.write_table(pq.read_table(path).drop_columns(list(columns)), path)
+        data = path.read_bytes()
+        entry |= {"bytes": len(data), "crc32c": google_crc32c.value(data)}
+        if only_first:
+            break
+    recovered.manifest.write_text(json.dumps(manifest))
+    return recovered
+
+
+@pytest.mark.parametrize("name", ["a_p3_thr0", "d_p4_thr0", "f_p3_thr0", "g_p7_thr0"])
+def test_values_are_compared_where_there_are_no_raw_bytes(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str
+) -> None:
+    shipped = fixture_checkpoint(name, 2)
+    recovered = without(recover(str(shipped.path), str(shipped.spec), "2", tmp_path), "raw")
+    for with_receipt in (True, False):
+        report = recovered.verify(with_receipt=with_receipt, parallelism="2")
+        assert report.differences == ()
+        assert report.output.records == len(list(shipped.oracle.records))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("ts", 5, Kind.CHANGED),
+        ("main", None, Kind.CHANGED),
+        ("row_kind", "-D", Kind.CHANGED),
+        ("key_group", 1, Kind.CHANGED),
+        ("pos", 9999, Kind.EXTRA),
+        ("new_down", 1, Kind.MISPLACED),
+    ],
+)
+def test_a_changed_row_without_raw_bytes_is_found(
+    recovered: Recovered, tmp_path: Path, column: str, value: Any, kind: Kind
+) -> None:
+    ours = without(recovered.copy(tmp_path / "out"), "raw")
+    row: dict[str, Any] = {}
+
+    def one(rows: list[dict[str, Any]]) -> None:
+        row.update(rows[7])
+        rows[7][column] = value
+
+    ours.rewrite(0, one)
+    found = [
+        (each.kind, each.channel.up, each.channel.down)
+        for each in ours.verify(parallelism="2").differences
+        if each.channel
+    ]
+    assert (kind, row["up"], row["down"]) in found
+
+
+def test_one_field_of_a_value_is_found(recovered: Recovered, tmp_path: Path) -> None:
+    ours = without(recovered.copy(tmp_path / "out"), "raw")
+    ours.rewrite(1, lambda rows: rows[3]["main"].update(f3="another"))
+    (difference,) = ours.verify(parallelism="2").differences
+    assert (difference.kind, difference.count) == (Kind.CHANGED, 1)
+
+
+@pytest.mark.parametrize("column", ["exchange", "up", "down", "pos", "new_down", "new_up", "gate"])
+def test_a_table_without_its_columns_is_unreadable(recovered: Recovered, tmp_path: Path, column: str) -> None:
+    with pytest.raises(Unreadable, match=f"no column {column}"):
+        without(recovered.copy(tmp_path / "out"), column).verify()
+
+
+def test_files_with_and_without_raw_bytes_do_not_mix(recovered: Recovered, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="raw bytes"):
+        without(recovered.copy(tmp_path / "out"), "raw", only_first=True).verify()

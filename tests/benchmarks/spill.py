@@ -1,0 +1,115 @@
+"""Spilling and draining, in memory and on a disk, beside plain copies and plain writes of the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cdr_core.metadata import Phase
+from tests.benchmarks.baselines import copy_files, write_files
+from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, seconds, speeds
+from tests.benchmarks.inputs import checkpoint, state_files
+from tests.benchmarks.recovering import Recovery, recovery, setting
+from tests.benchmarks.workers import ProcessWorkers
+
+NOT_MEASURED = ("Spill on several disks at once.",)
+
+
+def needs(sizes: Sizes) -> int:
+    return 5 * sizes.checkpoint
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    bench.say("spill: making a checkpoint")
+    folder = checkpoint(bench.scratch / "spill", bench.sizes.checkpoint, bench.before, "900-1100")
+    with ProcessWorkers(bench.processes(1)) as workers:
+        yield from _in_memory(bench, folder, workers)
+        yield from _on_disk(bench, folder, workers)
+
+
+def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Figure]:
+    files = state_files(folder)
+    size = sum(file.stat().st_size for file in files)
+    room = Path(tempfile.mkdtemp(prefix="cdr-bench-", dir=bench.memory))
+    if shutil.disk_usage(room).free < 3 * size:
+        shutil.rmtree(room)
+        raise SystemExit(f"bench: {bench.memory} has no room for {3 * size / 1e9:.1f} GB; give --memory DIR with more")
+    parts: dict[str, list[float]] = {"spill": [], "drain": []}
+
+    def spill_and_drain() -> float:
+        with setting(CDR_WORKSPACE=str(room / "workspace")), recovery(folder, bench.after, "none:") as made:
+            taken = _spill_and_drain(made, workers)
+        for name, value in zip(parts, taken, strict=True):
+            parts[name].append(value)
+        return sum(taken)
+
+    def plain_copy() -> float:
+        taken = seconds(lambda: copy_files(files, room / "copy"))
+        shutil.rmtree(room / "copy")
+        return taken
+
+    try:
+        measured, baseline = bench.taking_turns(spill_and_drain, plain_copy)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    yield Figure(
+        "spill-and-drain-memory",
+        "the work of spill and drain (target `none:`: every record is decoded, tallied and let go), one process, "
+        "all in a memory tier",
+        "reading and writing the same bytes there, one process",
+        "MB/s",
+        speeds(size, measured),
+        speeds(size, baseline),
+        Bar(low=0.4),
+        detail={f"{name}_seconds": values[-bench.runs :] for name, values in parts.items()},
+    )
+
+
+def _spill_and_drain(made: Recovery, workers: ProcessWorkers) -> tuple[float, float]:
+    """Seconds of the units' own work in both phases."""
+    made.run(Phase.READ, workers)
+    made.run(Phase.FILTER, workers)
+    begun = workers.busy
+    made.run(Phase.SPILL, workers)
+    spilled = workers.busy
+    made.run(Phase.DRAIN, workers)
+    return spilled - begun, workers.busy - spilled
+
+
+def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Figure]:
+    spilled: list[float] = []
+    drained: list[float] = []
+    sizes: list[int] = []
+
+    def spill() -> float:
+        with recovery(folder, bench.after, "none:") as made:
+            first, second = _spill_and_drain(made, workers)
+            sizes[:] = [file["bytes"] for result in made.results(Phase.SPILL) for file in result["files"]]
+        spilled.append(first)
+        drained.append(second)
+        return first
+
+    def plain_writes() -> float:
+        taken = seconds(lambda: write_files(bench.scratch / "written", sizes))
+        shutil.rmtree(bench.scratch / "written")
+        return taken
+
+    _, baseline = bench.taking_turns(spill, plain_writes)
+    both = [first + second for first, second in zip(spilled[-bench.runs :], drained[-bench.runs :], strict=True)]
+    total = sum(sizes)
+    for name, what, measured, bar in (
+        ("spill-disk", "the work of spill, one process, on a disk", spilled[-bench.runs :], Bar(low=0.8)),
+        ("spill-and-drain-disk", "the same, and of drain (target `none:`) from that disk", both, Bar()),
+    ):
+        yield Figure(
+            name,
+            what,
+            "writing as many files of the same sizes one after another, each synced",
+            "MB/s",
+            speeds(total, measured),
+            speeds(total, baseline),
+            bar,
+            detail={"files": len(sizes)},
+        )

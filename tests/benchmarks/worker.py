@@ -1,0 +1,35 @@
+"""A worker process without Spark: does one unit after another, and says how long each took.
+
+``python -m tests.benchmarks.worker``; a line of JSON comes in for a unit, a line goes out when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+def main() -> int:
+    import cdr_core.phases.warm  # noqa: F401 # importing it compiles or loads every kernel
+    from cdr_core.phases.unit import run_unit
+
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        work = json.loads(line)
+        begun = time.perf_counter()
+        try:
+            run_unit(work["payload"], work["unit"], 0)
+        except Exception as error:
+            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+            continue
+        print(json.dumps({"seconds": time.perf_counter() - begun}), flush=True)
+    return 0
+
+
+def nothing(_payload: str, _unit: str, _attempt: int) -> None:
+    """The work of an empty Spark job."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

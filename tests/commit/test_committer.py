@@ -1,0 +1,72 @@
+"""What the committer believes: its log where there is one, and the target where it shows more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdr_core.commit.coordinator import Commit
+from cdr_core.commit.database import DatabaseStore, TableCommitter
+from cdr_core.commit.sinks import LookUp, Published
+from cdr_core.errors import Refused
+from cdr_core.metadata import CommitState, CoordinatorState
+from tests.commit.coordination import entry
+
+
+class Sink:
+    """Shows some commits, and takes none."""
+
+    def __init__(self, *shown: int) -> None:
+        self._shown = shown
+
+    def look_up(self, _user: str) -> LookUp:
+        return LookUp("base", tuple(Published(number, "somewhere") for number in self._shown), frozenset({"base"}))
+
+    def publish(self, *_: object) -> Published:
+        raise AssertionError("nothing is to be published")
+
+
+def committer(sink: Sink, log: dict[int, CommitState]) -> TableCommitter:
+    entries = [SimpleNamespace(commit_id=number, state=state) for number, state in log.items()]
+    repository = SimpleNamespace(commit_log=lambda _: entries)
+    rows: Any = SimpleNamespace(repository=repository, recovery=SimpleNamespace(id="r"), user="cdr-r", epoch=1)
+    given: Any = sink
+    return TableCommitter(rows, given, lambda _: {})
+
+
+@pytest.mark.parametrize(
+    ("shown", "log", "latest"),
+    [
+        ((), {}, 0),
+        ((2, 3), {}, 3),
+        ((), {4: CommitState.PUBLISHED}, 4),
+        ((3,), {4: CommitState.INTENT}, 3),
+        ((5,), {4: CommitState.DONE}, 5),
+    ],
+    ids=["nothing", "rows lost", "history forgotten", "only intended", "both"],
+)
+def test_the_latest_commit_is_the_highest_that_is_recorded_or_visible(
+    shown: tuple[int, ...], log: dict[int, CommitState], latest: int
+) -> None:
+    """E49, E59: a lost row and a forgotten snapshot do not make a commit unhappen."""
+    assert committer(Sink(*shown), log).latest() == latest
+
+
+def test_what_is_recorded_is_not_looked_for_again() -> None:
+    """E49: its snapshot may have expired since, which leaves nothing in doubt."""
+    done = committer(Sink(), {1: CommitState.PUBLISHED})
+    assert done.commit(Commit(1, (entry(0, 1, "a"),), None, 1))
+    assert done.found == {1: True}
+
+
+@pytest.mark.parametrize(("user", "version", "what"), [("other", 1, "commits as other"), ("cdr-r", 9, "version 9")])
+def test_a_state_of_another_user_or_release_is_refused(user: str, version: int, what: str) -> None:
+    """E60, I4"""
+    saved = CoordinatorState(user, {}, version)
+    rows: Any = SimpleNamespace(
+        repository=SimpleNamespace(coordinator_state=lambda _: saved), recovery=SimpleNamespace(id="r"), user="cdr-r"
+    )
+    with pytest.raises(Refused, match=what):
+        DatabaseStore(rows).load()

@@ -1,0 +1,106 @@
+"""No order of deaths, sleeps and successors breaks an invariant of the commit protocol; broken variants are found."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cdr_core.commit.coordinator import Commit, Coordinator
+from cdr_core.commit.events import CheckpointComplete
+from cdr_core.errors import CdrError
+from cdr_core.metadata import FencedTransaction, Phase, Repository, upgrade
+from tests.commit.explore import Explorer, Violation
+from tests.commit.explore_driver import Driver, Uneven
+from tests.commit.explore_world import MemoryDatabase, Sink
+from tests.metadata import steps
+
+KILLS = int(os.environ.get("CDR_TEST_EXPLORE_KILLS", "3"))
+EVERYWHERE = "CDR_TEST_EXPLORE_EVERYWHERE" in os.environ
+
+
+@pytest.fixture(scope="session")
+def draining(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
+    """A database with a recovery whose drain can begin."""
+    file = tmp_path_factory.mktemp("explore") / "cdr.db"
+    upgrade(f"sqlite:///{file}")
+    with Repository.open(f"sqlite:///{file}") as repository:
+        recovery = steps.reach(repository, Phase.DRAIN).recovery_id
+    return file.read_bytes(), recovery
+
+
+def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int) -> Explorer:
+    explorer = Explorer(MemoryDatabase(draining[0]), draining[1], driver, EVERYWHERE)
+    explorer.explore(kills)
+    return explorer
+
+
+@pytest.mark.parametrize(("driver", "fewer"), [(Driver, 0), (Uneven, 1)])
+def test_no_order_of_deaths_and_successors_publishes_anything_twice_or_never(
+    draining: tuple[bytes, str], driver: type[Driver], fewer: int
+) -> None:
+    """I1 to I9, E29, E37, E40 to E48, E51, 004-05, 004-16, 004-20, 004-24: two attempts alive, three deaths."""
+    explorer = explore(draining, driver, KILLS - fewer)
+    assert explorer.states > 60
+    assert explorer.runs > 200
+
+
+class Forgetful(Driver):
+    """Does not forget what subtasks prepared after the checkpoint they go back to."""
+
+    def reset(self, transaction: FencedTransaction, subtask: int, checkpoint: int) -> None:
+        pass
+
+
+class Hasty(Driver):
+    """Commits before the checkpoint is complete."""
+
+    def complete(self, coordinator: Coordinator, number: int) -> None:
+        coordinator.deliver(CheckpointComplete(number))
+        super().complete(coordinator, number)
+
+
+class Blind(Driver):
+    """Its target does not tell what it holds."""
+
+    class sink_type(Sink):
+        remembers = False
+
+
+class Careless(Driver):
+    """Its target takes a publication on any base."""
+
+    class sink_type(Sink):
+        compares = False
+
+
+class Backwards(Driver):
+    """Commits the newest first."""
+
+    class coordinator_type(Coordinator):
+        def _commits(self, checkpoint: int) -> list[Commit]:
+            return super()._commits(checkpoint)[::-1]
+
+
+class RollsBack(Driver):
+    """Takes an abort for a rollback."""
+
+    class coordinator_type(Coordinator):
+        def _commits(self, checkpoint: int) -> list[Commit]:
+            return [commit for commit in super()._commits(checkpoint) if commit.commit_id == checkpoint]
+
+
+@pytest.mark.parametrize(
+    ("driver", "what"),
+    [
+        (Forgetful, "twice"),
+        (Hasty, "I1"),
+        (Blind, "twice|ascending"),
+        (Careless, "twice|ascending"),
+        (Backwards, "ascending|only grow"),
+        (RollsBack, "only"),
+    ],
+)
+def test_a_broken_variant_is_found(draining: tuple[bytes, str], driver: type[Driver], what: str) -> None:
+    with pytest.raises((Violation, CdrError), match=what):
+        explore(draining, driver, KILLS)

@@ -1,0 +1,137 @@
+"""kill -9 at every step of a commit, and zombies that wake between look-up and publish: one publication."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.sinks import Publication, sink_for
+from cdr_core.errors import Fenced
+from cdr_core.metadata import Phase, Repository
+from cdr_core.phases.request import RecoveryRequest
+from cdr_core.settings import Settings
+from tests.chaos.test_kill import Victim
+from tests.commit.log import FileLog
+from tests.commit.targets import Target, prepare, publication
+from tests.support import inline
+from tests.support.checkpoints import FixtureCheckpoints
+
+BEFORE = ("commit.intent", "commit.before-publish", "publish.before")
+AFTER = ("publish.after", "commit.published", "commit.recorded")
+FENCED = 4
+
+
+def commit_in_child(target: Target, what: Publication, log: Path, faults: str) -> int:
+    """The process id of a committer that meets these faults."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ["CDR_FAULTS"], os.environ["CDR_FAULTS_LOG"] = faults, str(log.with_name("fired"))
+        code = 70
+        try:
+            publish_once(sink_for(target.name), "me", 1, what, FileLog(log))
+            code = 0
+        except Fenced:
+            code = FENCED
+        finally:
+            os._exit(code)
+    return pid
+
+
+def wait(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name} never came"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("step", [*BEFORE, *AFTER])
+def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
+    target: Target, tmp_path: Path, step: str
+) -> None:
+    """E40, E41, E42, E43, E45"""
+    log, what = tmp_path / "log", publication("me", prepare(target.name, "a", [1, 2, 3], "me"))
+    assert wait(commit_in_child(target, what, log, f"{step}=kill")) == -signal.SIGKILL
+    assert (tmp_path / "fired").read_text() == f"{step} kill\n"
+    assert target.commits() == (1 if step in AFTER else 0)
+    _, found = publish_once(sink_for(target.name), "me", 1, what, FileLog(log))
+    assert found is (step in AFTER)
+    assert (target.commits(), len(target.rows())) == (1, 3)
+
+
+@pytest.mark.parametrize("step", ["commit.before-publish", "publish.before"])
+def test_a_zombie_between_look_up_and_publish_finds_its_successors_publication(
+    target: Target, tmp_path: Path, step: str
+) -> None:
+    """E48, E56: stopped right before the step that publishes, and it publishes nothing; its fence would not have
+    stopped it any more.
+    """
+    log, hold = tmp_path / "log", tmp_path / "hold"
+    hold.touch()
+    zombie = commit_in_child(
+        target, publication("me", prepare(target.name, "old", [7, 8], "me")), log, f"{step}=pause:{hold}"
+    )
+    wait_for(tmp_path / "fired")
+    os.kill(zombie, signal.SIGSTOP)
+    successor = publication("me", prepare(target.name, "new", [1, 2, 3], "me"))
+    publish_once(sink_for(target.name), "me", 1, successor, FileLog(log))
+    hold.unlink()
+    os.kill(zombie, signal.SIGCONT)
+    assert wait(zombie) == 0
+    assert target.commits() == 1
+    assert sorted(row["pos"] for row in target.rows()) == [1, 2, 3]
+
+
+@pytest.fixture
+def recovery(
+    empty_target: Target, fixture_checkpoint: FixtureCheckpoints
+) -> Iterator[tuple[Repository, str, Settings]]:
+    """Everything but the commit is done."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", empty_target.name)
+    repository, recovery_id, settings = inline.start(request)
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery_id, phase, settings)
+    yield repository, recovery_id, settings
+    repository.close()
+
+
+@pytest.mark.parametrize("empty_target", ["s3", "iceberg", "paimon"], indirect=True)
+def test_a_whole_commit_phase_killed_between_publish_and_record_finds_what_it_published(
+    recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
+) -> None:
+    """E43, 004-16"""
+    repository, recovery_id, settings = recovery
+    assert Victim(Phase.COMMIT, recovery_id, "publish.after=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+    result = inline.run(repository, recovery_id, Phase.COMMIT, settings)
+    assert (result["verdict"], result["records"]) == ("balanced", 1878)
+    assert (empty_target.commits(), len(empty_target.rows())) == (1, 1878)
+    (entry,) = repository.commit_log(recovery_id)
+    assert (str(entry.state), entry.location) == ("DONE", result["location"])
+
+
+@pytest.mark.parametrize("empty_target", ["iceberg", "paimon"], indirect=True)
+def test_a_whole_commit_phase_that_wakes_after_its_successor_finished_changes_nothing(
+    recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
+) -> None:
+    """E48, E56"""
+    repository, recovery_id, settings = recovery
+    hold = tmp_path / "hold"
+    hold.touch()
+    zombie = Victim(Phase.COMMIT, recovery_id, f"publish.before=pause:{hold}", tmp_path / "fired")
+    wait_for(tmp_path / "fired")
+    os.kill(zombie.pid, signal.SIGSTOP)
+    inline.run(repository, recovery_id, Phase.COMMIT, settings)
+    hold.unlink()
+    os.kill(zombie.pid, signal.SIGCONT)
+    assert zombie.wait() == FENCED
+    assert (empty_target.commits(), len(empty_target.rows())) == (1, 1878)

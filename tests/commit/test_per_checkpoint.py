@@ -1,0 +1,57 @@
+"""Publications per recovery checkpoint into every kind of target, killed between publishing and recording."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from cdr_core.metadata import Phase
+from cdr_core.phases.request import RecoveryRequest
+from tests.audit.recovered import validate
+from tests.commit.targets import Target
+from tests.support import inline
+from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.draining import Started, drain_in_child, exit_status, make_slow, spilled
+
+RECORDS = 1878
+
+
+@pytest.fixture
+def draining(
+    empty_target: Target, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Started]:
+    """Ready to be drained, slowly, with a checkpoint every few milliseconds."""
+    make_slow(monkeypatch, "drain.page=sleep:0.01")
+    monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", empty_target.name, "10ms")
+    started = spilled(request)
+    yield started
+    started[0].close()
+
+
+def test_killed_between_publishing_and_recording_every_target_ends_with_each_record_once(
+    draining: Started, empty_target: Target
+) -> None:
+    """E43, E44, 004-16: the next attempt finds it in the target; what is left follows under growing numbers."""
+    repository, recovery, settings = draining
+    assert exit_status(drain_in_child(recovery, "publish.after=kill")) == -signal.SIGKILL
+    assert (empty_target.commits(), [str(row.state) for row in repository.commit_log(recovery)]) == (1, ["INTENT"])
+    inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+    result = inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert (result["verdict"], result["records"]) == ("balanced", RECORDS)
+    rows = empty_target.rows()
+    places = {(row["gate"], row["up"], row["down"], row["pos"]) for row in rows}
+    assert len(rows) == len(places) == RECORDS
+    log = repository.commit_log(recovery)
+    assert empty_target.commits() == len(log) >= 2
+    assert {str(row.state) for row in log} == {"DONE"}
+    properties = empty_target.properties()
+    assert properties["cdr.commit-id"] == str(log[-1].commit_id)
+    assert properties["cdr.proof-sha256"] == log[-1].proof_sha256
+    receipt = dict(repository.receipt(recovery) or {})
+    validate(receipt)
+    assert [each["location"] for each in receipt["publications"]] == [row.location for row in log]
+    assert sum(each["records"] for each in receipt["publications"]) == RECORDS

@@ -1,0 +1,250 @@
+"""What every target promises, whatever its format: once, never over somebody else, and nothing that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
+from cdr_core.errors import CommitConflict, CommitUnknown, Fenced, InDoubt, Unreadable
+from tests.commit.log import Log
+from tests.commit.targets import FOREIGN, Target, prepare, publication
+
+
+def once(target: Target, log: Log, *, user: str = "me", name: str = "a", commit_id: int = 1) -> tuple[Published, bool]:
+    """A committer's whole attempt: prepared output of its own, then the protocol."""
+    file = prepare(target.name, name, [1, 2, 3], user)
+    return publish_once(sink_for(target.name), user, commit_id, publication(user, file, commit_id=commit_id), log)
+
+
+def positions(target: Target, user: str = "me") -> list[int]:
+    return sorted(row["pos"] for row in target.rows() if row["who"] == user)
+
+
+def test_nobody_sees_prepared_files_before_they_are_published(target: Target) -> None:
+    prepare(target.name, "a", [1, 2, 3])
+    assert target.rows() == []
+
+
+def test_a_publication_is_visible_with_everything_that_was_there_before(target: Target) -> None:
+    for number, user in enumerate(["one", "two", "three"], start=1):
+        published, found = once(target, Log(), user=user, name=user)
+        assert not found
+        assert sink_for(target.name).look_up(user).find(1) == published
+        assert target.commits() == number
+    assert [positions(target, user) for user in ("one", "two", "three")] == [[1, 2, 3]] * 3
+
+
+def test_the_same_publication_twice_is_there_once(target: Target) -> None:
+    """004-14, E41"""
+    first, _ = once(target, Log(), name="a")
+    second, found = once(target, Log(), name="b")
+    assert (second, found) == (first, True)
+    assert (target.commits(), positions(target)) == (1, [1, 2, 3])
+
+
+def test_several_commits_of_one_user_are_told_apart_and_resumed_at_the_first_that_is_absent(target: Target) -> None:
+    """E44"""
+    for commit_id in (3, 5):
+        once(target, Log(), name=f"c{commit_id}", commit_id=commit_id)
+    for commit_id, expected in ((3, True), (5, True), (8, False)):
+        assert once(target, Log(), name=f"again{commit_id}", commit_id=commit_id)[1] is expected
+    assert [entry.commit_id for entry in sink_for(target.name).look_up("me").published] == [3, 5, 8]
+
+
+def test_published_but_not_recorded_is_found_and_not_published_again(target: Target) -> None:
+    """E43"""
+    sink = sink_for(target.name)
+    log = Log()
+    log.intend(sink.look_up("me").base)
+    published = sink.publish(sink.look_up("me").base, publication("me", prepare(target.name, "a", [1, 2, 3])))
+    again, found = once(target, log, name="b")
+    assert (again, found) == (published, True)
+    assert target.commits() == 1
+
+
+def test_who_was_paused_after_its_look_up_cannot_publish_after_its_successor(target: Target) -> None:
+    """E48, 004-13"""
+    zombie = sink_for(target.name)
+    base = zombie.look_up("me").base
+    late = publication("me", prepare(target.name, "zombie", [7]))
+    once(target, Log())
+    with pytest.raises(CommitConflict):
+        zombie.publish(base, late)
+    assert (target.commits(), positions(target)) == (1, [1, 2, 3])
+
+
+def test_a_fenced_committer_publishes_nothing(target: Target) -> None:
+    """E47"""
+    log = Log()
+    log.fenced = True
+    with pytest.raises(Fenced):
+        once(target, log)
+    assert target.rows() == []
+
+
+def test_a_database_that_is_down_before_the_intent_keeps_anything_from_being_published(target: Target) -> None:
+    """E46"""
+
+    class Down(Log):
+        def intend(self, base: str) -> None:
+            raise ConnectionError("the database is down")
+
+    with pytest.raises(ConnectionError):
+        once(target, Down())
+    assert target.rows() == []
+
+
+class Publishing:
+    """A sink whose publish step is wrapped; everything else is the real one's."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sink, name)
+
+
+class LostAnswer(Publishing):
+    """Publishes, or not, and then fails in a way nobody has thought of."""
+
+    applied = True
+
+    def publish(self, base: str, publication: Publication) -> Published:
+        if self.applied:
+            self._sink.publish(base, publication)
+        raise ConnectionResetError("the line is dead")
+
+
+def test_a_lost_answer_is_looked_up(target: Target) -> None:
+    """E43"""
+    log = Log()
+    file = prepare(target.name, "a", [1, 2, 3], "me")
+    published, _ = publish_once(LostAnswer(sink_for(target.name)), "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
+    assert log.rows[-1] == f"published {published.commit_id}"
+    assert (target.commits(), positions(target)) == (1, [1, 2, 3])
+
+
+def test_a_lost_answer_of_something_that_did_not_happen_is_no_success_and_no_file_goes(target: Target) -> None:
+    """E42, E52"""
+    sink = LostAnswer(sink_for(target.name))
+    sink.applied = False
+    log = Log()
+    file = prepare(target.name, "a", [1, 2, 3], "me")
+    with pytest.raises(CommitUnknown, match="line is dead"):
+        publish_once(sink, "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
+    assert target.rows() == []
+    # The same files, in the next attempt.
+    publish_once(sink_for(target.name), "me", 1, publication("me", file), log)
+    assert positions(target) == [1, 2, 3]
+
+
+def test_a_fault_after_the_very_step_that_publishes_is_looked_up(
+    target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """E43"""
+    monkeypatch.setenv("CDR_FAULTS", "publish.after=raise")
+    monkeypatch.setenv("CDR_FAULTS_LOG", str(tmp_path / "fired"))
+    once(target, Log())
+    assert (tmp_path / "fired").read_text() == "publish.after raise\n"
+    assert (target.commits(), positions(target)) == (1, [1, 2, 3])
+
+
+class Overtaken(Publishing):
+    """Somebody else publishes right before, the first time."""
+
+    def __init__(self, sink: Sink, target: Target) -> None:
+        super().__init__(sink)
+        self._target, self.conflicts = target, 0
+
+    def publish(self, base: str, publication: Publication) -> Published:
+        if not self.conflicts:
+            self._target.foreign()
+        try:
+            return self._sink.publish(base, publication)
+        except CommitConflict:
+            self.conflicts += 1
+            raise
+
+
+def test_somebody_elses_publication_in_between_is_a_conflict_and_both_are_visible_in_the_end(target: Target) -> None:
+    """E47"""
+    log, sink = Log(), Overtaken(sink_for(target.name), target)
+    publish_once(sink, "me", 1, publication("me", prepare(target.name, "a", [1, 2, 3], "me")), log)  # type: ignore[arg-type]  # by __getattr__
+    assert sink.conflicts == 1
+    assert len([row for row in log.rows if row.startswith("intent")]) == 2
+    assert (positions(target), positions(target, FOREIGN), target.commits()) == ([1, 2, 3], [0], 2)
+
+
+def test_a_prepared_file_that_is_missing_or_cut_is_named_and_nothing_is_published(target: Target) -> None:
+    """E50"""
+    sink = sink_for(target.name)
+    kept, lost = prepare(target.name, "kept", [1]), prepare(target.name, "lost", [2])
+    gone = type(lost)(lost.path.replace("lost", "gone"), lost.records, lost.bytes, lost.crc32c)
+    cut = type(lost)(lost.path, lost.records, lost.bytes - 1, lost.crc32c)
+    base = sink.look_up("me").base
+    for bad, said in ((gone, "is missing"), (cut, f"instead of {cut.bytes}")):
+        with pytest.raises(Unreadable, match=said):
+            sink.publish(base, publication("me", kept, bad))
+        with pytest.raises(Unreadable, match=said):
+            sink.open_file(bad)
+    assert sink.look_up("me").published == ()
+    assert target.rows() == []
+
+
+def test_a_prepared_file_with_other_bytes_is_refused(target: Target) -> None:
+    sink = sink_for(target.name)
+    file = prepare(target.name, "a", [1, 2, 3])
+    with sink.open_file(file) as source:
+        assert source.size() == file.bytes
+    with pytest.raises(Unreadable, match="changed after it was written"):
+        sink.open_file(type(file)(file.path, file.records, file.bytes, file.crc32c ^ 1))
+
+
+def test_an_intent_older_than_what_the_target_still_shows_is_in_doubt(target: Target) -> None:
+    """E49"""
+    log = Log()
+    log.intend(sink_for(target.name).look_up("me").base)
+    for _ in range(3):
+        target.foreign()
+    target.forget()
+    with pytest.raises(InDoubt, match="does not go back that far"):
+        once(target, log)
+    assert positions(target) == []
+
+
+def test_history_that_has_gone_is_no_matter_when_nobody_ever_tried(target: Target) -> None:
+    for _ in range(3):
+        target.foreign()
+    target.forget()
+    once(target, Log())
+    assert positions(target) == [1, 2, 3]
+
+
+def test_a_publication_without_files_is_a_publication(target: Target) -> None:
+    published, _ = publish_once(sink_for(target.name), "me", 1, publication("me"), Log())
+    again, found = publish_once(sink_for(target.name), "me", 1, publication("me"), Log())
+    assert (again, found) == (published, True)
+    assert target.rows() == []
+
+
+def test_a_task_that_fails_leaves_no_file_behind(target: Target, tmp_path: Path) -> None:
+    sink, batch = sink_for(target.name), pa.record_batch({"who": ["x"], "pos": [1]})
+
+    def task() -> None:
+        with sink.writer("r/bad", batch.schema) as writer:
+            writer.write(batch)
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="disk is gone"):
+        task()
+    assert not [path for path in tmp_path.rglob("*bad*") if path.is_file()]
+
+
+def test_early_refusal_makes_nothing(empty_target: Target, tmp_path: Path) -> None:
+    before = sorted(path for path in tmp_path.rglob("*") if path.suffix != ".db")
+    sink_for(empty_target.name).refuse_early(pa.schema([pa.field("pos", pa.int64())]))
+    assert sorted(path for path in tmp_path.rglob("*") if path.suffix != ".db") == before

@@ -1,0 +1,142 @@
+"""Committers of different processes on one target: whoever was told that it succeeded is visible."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.sinks import sink_for
+from cdr_core.errors import CommitConflict
+from tests.commit.committers import run
+from tests.commit.log import Log
+from tests.commit.targets import SCHEMA, PaimonTarget, Target, append_by_pypaimon, prepare, publication
+
+ROUNDS = int(os.environ.get("TEST_COMMIT_ROUNDS", "10"))
+"""Of each committer; the long form is 200."""
+
+
+def acknowledged(folder: Path) -> list[tuple[str, int]]:
+    lines = [line.split() for path in folder.glob("acknowledged-*") for line in path.read_text().splitlines()]
+    return sorted((who, int(pos)) for who, pos in lines)
+
+
+def acknowledge(folder: Path, who: str, pos: int) -> None:
+    with (folder / f"acknowledged-{who}").open("a") as lines:
+        lines.write(f"{who} {pos}\n")
+
+
+def visible(target: Target) -> list[tuple[str, int]]:
+    return sorted((row["who"], row["pos"]) for row in target.rows())
+
+
+def widen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look whether a snapshot's name is free and the rename to it, stock pypaimon takes a rest."""
+    rename = Path.rename
+
+    def slow(self: Path, to: Path) -> Path:
+        if to.name.startswith("snapshot-"):
+            time.sleep(0.5)
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", slow)
+
+
+def test_stock_pypaimon_loses_commits_that_it_has_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why the publish step is ours: with the window widened, both are told "done" and one row is there."""
+    target = PaimonTarget(tmp_path)
+    sink_for(target.name).create(SCHEMA)
+    widen(monkeypatch)
+
+    def commit(number: int) -> None:
+        append_by_pypaimon(target.table(), f"c{number}", 0)
+        acknowledge(tmp_path, f"c{number}", 0)
+
+    run(2, commit, tmp_path)
+    assert len(acknowledged(tmp_path)) == 2
+    assert len(visible(target)) == 1
+
+
+def test_with_the_same_window_nothing_of_ours_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """004-13, E47"""
+    target = PaimonTarget(tmp_path)
+    sink_for(target.name).create(SCHEMA)
+    widen(monkeypatch)
+    monkeypatch.setenv("CDR_FAULTS", "publish.before=sleep:0.5")
+
+    def commit(number: int) -> None:
+        who = f"c{number}"
+        file = prepare(target.name, who, [0], who)
+        publish_once(sink_for(target.name), who, 1, publication(who, file), Log())
+        acknowledge(tmp_path, who, 0)
+
+    run(2, commit, tmp_path)
+    assert visible(target) == acknowledged(tmp_path) == [("c0", 0), ("c1", 0)]
+    manifests = [path for path in tmp_path.glob("warehouse/db.db/rows/manifest/*") if path.is_file()]
+    assert len(manifests) == 2 * 3, "who lost the race has taken its manifests away"
+
+
+@pytest.mark.timeout(1800)
+def test_two_committers_again_and_again_what_is_acknowledged_is_visible(target: Target, tmp_path: Path) -> None:
+    """E47: each commits under a user of its own, as two recoveries to one table do."""
+
+    def commit(number: int) -> None:
+        who, sink = f"c{number}", sink_for(target.name)
+        for pos in range(ROUNDS):
+            file = prepare(target.name, f"{who}/{pos}", [pos], who)
+            publish_once(sink, who, pos + 1, publication(who, file, commit_id=pos + 1), Log())
+            acknowledge(tmp_path, who, pos)
+
+    run(2, commit, tmp_path)
+    assert visible(target) == acknowledged(tmp_path)
+    assert len(acknowledged(tmp_path)) == 2 * ROUNDS
+    assert target.commits() == 2 * ROUNDS
+
+
+@pytest.mark.parametrize("empty_target", ["iceberg-postgresql"], indirect=True)
+def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp_path: Path) -> None:
+    """E47"""
+
+    def commit(number: int) -> None:
+        for pos in range(5):
+            file = prepare(target.name, f"{number}/{pos}", [pos], "me")
+            publish_once(sink_for(target.name), "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
+
+    run(2, commit, tmp_path)
+    assert visible(target) == [("me", pos) for pos in range(5)]
+    assert target.commits() == 5
+
+
+def test_two_attempts_at_the_same_commits_publish_each_of_them_once(target: Target, tmp_path: Path) -> None:
+    """E47, E48: the same user and ids from two processes at once, as a zombie and its successor."""
+
+    def commit(number: int) -> None:
+        sink = sink_for(target.name)
+        for pos in range(ROUNDS // 2):
+            file = prepare(target.name, f"attempt{number}/{pos}", [pos], "me")
+            publish_once(sink, "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
+
+    run(2, commit, tmp_path)
+    assert visible(target) == [("me", pos) for pos in range(ROUNDS // 2)]
+    assert target.commits() == ROUNDS // 2
+
+
+def test_a_base_is_taken_by_exactly_one_of_many(target: Target, tmp_path: Path) -> None:
+    """The compare-and-swap itself: one winner, and the others know that nothing of theirs is visible."""
+    base = sink_for(target.name).look_up("nobody").base
+
+    def publish(number: int) -> None:
+        who = f"c{number}"
+        file = prepare(target.name, who, [number], who)
+        try:
+            sink_for(target.name).publish(base, publication(who, file))
+        except CommitConflict:
+            return
+        acknowledge(tmp_path, who, number)
+
+    run(4, publish, tmp_path)
+    assert len(acknowledged(tmp_path)) == 1
+    assert visible(target) == acknowledged(tmp_path)

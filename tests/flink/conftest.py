@@ -1,0 +1,35 @@
+"""Tests against a real Flink. ``make test`` runs a sample of them, ``make test-flink`` all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.flink.harness import FlinkUnavailable, install
+from tests.flink.harness.java import NEWEST, compiled
+
+ALL = os.environ.get("FLINK_TESTS") == "all"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: runs in make test-flink only")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not ALL and item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.skip(reason="make test-flink runs it"))
+
+
+@pytest.fixture(scope="session")
+def flink() -> str:
+    """The newest Flink, ready to run. Where it cannot be had, the sample is skipped and says why; all of it fails."""
+    try:
+        install(NEWEST)
+        compiled(NEWEST)
+    except FlinkUnavailable as reason:
+        if ALL:
+            raise
+        pytest.skip(str(reason))
+    return NEWEST

@@ -1,0 +1,116 @@
+"""Jobs that leave checkpoints with records in flight."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tests.flink.harness.java import run
+from tests.support.relocate import JOB_FILE
+
+MAX_PARALLELISM = 128
+LIMIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job and how it is run.
+
+    ``job`` is ``a`` (keyed strings), ``d`` (rebalanced bytes) or ``g`` (two keyed inputs, strings and bytes); specs of
+    the same letters are in ``tests/fixtures/specs``. Each source has ``generators`` generators of ``records`` records:
+    enough that none has reached its end at the last checkpoint. Payloads have ``shortest`` to ``longest`` characters.
+    The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
+    ``checkpoints`` in all. ``flink`` are options of Flink.
+    """
+
+    version: str = "2.3.0"
+    job: str = "a"
+    parallelism: int = 3
+    generators: int = 3
+    records: int = 4000
+    keys: int = 500
+    shortest: int = 50
+    longest: int = 200
+    timestamps: bool = True
+    pause_micros: int = 2000
+    fill_millis: int = 2000
+    checkpoints: int = 2
+    flink: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keyed(self) -> bool:
+        return self.job != "d"
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> Job:
+        """The job of a shipped checkpoint that this harness made."""
+        return cls(**json.loads((checkpoint.parent / JOB_FILE).read_text())["job"])
+
+
+@dataclass(frozen=True)
+class Made:
+    """A job that ran, and its checkpoints in the order in which they were taken."""
+
+    job: Job
+    checkpoints: tuple[Path, ...]
+
+
+_ALWAYS = {
+    "taskmanager.memory.segment-size": "4kb",
+    "taskmanager.memory.min-segment-size": "256b",
+    "taskmanager.memory.network.min": "16mb",
+    "taskmanager.memory.network.max": "16mb",
+    "taskmanager.memory.managed.size": "32mb",
+    "taskmanager.network.memory.buffer-debloat.enabled": "false",
+    "state.backend.type": "hashmap",
+}
+_CHECKPOINTS = {
+    "execution.checkpointing.storage": "filesystem",
+    "execution.checkpointing.interval": "10h",  # they are asked for, one by one
+    "execution.checkpointing.unaligned.enabled": "true",
+    "execution.checkpointing.aligned-checkpoint-timeout": "0s",
+    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    "execution.checkpointing.num-retained": "10",
+    "execution.checkpointing.data-inline-threshold": "0b",
+}
+
+
+def make(job: Job, to: Path) -> Made:
+    """Runs the job until it has taken its checkpoints below ``to``, and ends it. The checkpoints stay."""
+    to.mkdir(parents=True, exist_ok=True)
+    flink = {**_ALWAYS, **_CHECKPOINTS, "execution.checkpointing.dir": to.resolve().as_uri(), **job.flink}
+    lines = run_job(replace(job, flink=flink))
+    paths = [line.removeprefix("checkpoint ").removeprefix("file:") for line in lines if line.startswith("checkpoint ")]
+    assert len(paths) == job.checkpoints, f"{job.checkpoints} checkpoints were asked for, Flink told of {paths}"
+    return Made(job, tuple(Path(path) for path in paths))
+
+
+def run_job(job: Job, *, seen: Path | None = None) -> list[str]:
+    """Runs the job exactly with its options of Flink; what it printed."""
+    options = {**_camel(asdict(job)), "maxParallelism": MAX_PARALLELISM, "limitMillis": int(LIMIT_SECONDS * 1000)}
+    options["seen"] = str(seen) if seen else None
+    del options["version"]
+    with tempfile.NamedTemporaryFile("w", prefix="cdr-flink-", suffix=".json") as file:
+        json.dump(options, file)
+        file.flush()
+        return run(job.version, "cdr.Run", [file.name], LIMIT_SECONDS + 30)
+
+
+def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:
+    """The same job, to be started from a checkpoint, in a hurry."""
+    flink = {
+        **_ALWAYS,
+        **job.flink,
+        "execution.state-recovery.path": checkpoint.resolve().as_uri(),
+        # Or a task that has reached its end would wait for a checkpoint that nobody takes.
+        "execution.checkpointing.checkpoints-after-tasks-finish.enabled": "false",
+    }
+    return replace(job, parallelism=parallelism, pause_micros=0, checkpoints=0, flink=flink)
+
+
+def _camel(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_millis", "Millis").replace("_micros", "Micros"): value for name, value in options.items()}

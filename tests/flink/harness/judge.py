@@ -1,0 +1,127 @@
+"""Did a restored job see each record once? Judged by what it wrote down, record by record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.flink.harness.job import Job
+
+SECOND_SOURCE = 100
+"""Generators of the second source of job g count from here."""
+
+Identity = tuple[int, int]
+"""(generator, sequence number)."""
+
+
+class Sight(NamedTuple):
+    """A record in the slow operator. ``so_far`` is the number of its key's records so far, by the restored state."""
+
+    generator: int
+    sequence: int
+    key: int
+    subtask: int
+    intact: bool
+    home: bool
+    so_far: int
+
+    @property
+    def identity(self) -> Identity:
+        return self.generator, self.sequence
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a restored job wrote down: records of each subtask in order, and where each generator went on."""
+
+    sights: tuple[Sight, ...]
+    first: Mapping[int, int]
+
+    @classmethod
+    def read(cls, folder: Path) -> Seen:
+        first: dict[int, int] = {}
+        for file in sorted(folder.glob("first-*.csv")):
+            for generator, sequence in _rows(file):
+                assert generator not in first, f"generator {generator} went on in two subtasks"
+                first[generator] = sequence
+        sights = tuple(
+            Sight(generator, sequence, key, subtask, bool(intact), bool(home), so_far)
+            for file in sorted(folder.glob("slow-*.csv"))
+            for generator, sequence, key, subtask, intact, home, so_far in _rows(file)
+        )
+        return cls(sights, first)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that is wrong; exactly-once is when nothing is."""
+
+    lost: tuple[Identity, ...] = ()
+    extra: tuple[Identity, ...] = ()
+    repeated: tuple[Identity, ...] = ()
+    damaged: tuple[Identity, ...] = ()
+    misplaced: tuple[Identity, ...] = ()
+    """Seen by a subtask that does not own the key."""
+    out_of_order: tuple[Identity, ...] = ()
+    """Seen after a later record of the same generator and key."""
+    miscounted: tuple[int, ...] = ()
+    """Keys whose final count is not the number of their records."""
+    processed: int = field(default=0, compare=False)
+
+    @property
+    def exactly_once(self) -> bool:
+        return not any(getattr(self, wrong.name) for wrong in fields(self) if wrong.compare)
+
+
+def judge(job: Job, in_flight: Iterable[Identity], seen: Seen) -> Verdict:
+    """``in_flight`` are the records of the checkpoint's channel state, by an oracle of the original checkpoint."""
+    ahead = {(generator, sequence) for generator, first in seen.first.items() for sequence in range(first, job.records)}
+    expected = {*in_flight} | ahead
+    times = Counter(sight.identity for sight in seen.sights)
+    return Verdict(
+        lost=tuple(sorted(expected - times.keys())),
+        extra=tuple(sorted(times.keys() - expected)),
+        repeated=tuple(sorted(identity for identity, n in times.items() if n > 1)),
+        damaged=tuple(sight.identity for sight in seen.sights if not sight.intact),
+        misplaced=tuple(sight.identity for sight in seen.sights if not sight.home),
+        out_of_order=_out_of_order(seen.sights) if job.keyed else (),
+        miscounted=_miscounted(job, seen.sights) if job.keyed else (),
+        processed=len(seen.sights),
+    )
+
+
+def _out_of_order(sights: Iterable[Sight]) -> tuple[Identity, ...]:
+    last: dict[tuple[int, int], int] = {}
+    wrong = []
+    for sight in sights:
+        at = (sight.generator, sight.key)
+        if sight.sequence < last.get(at, -1):
+            wrong.append(sight.identity)
+        last[at] = max(sight.sequence, last.get(at, -1))
+    return tuple(wrong)
+
+
+def _miscounted(job: Job, sights: Iterable[Sight]) -> tuple[int, ...]:
+    final: Counter[int] = Counter()
+    for sight in sights:
+        final[sight.key] = max(final[sight.key], sight.so_far)
+    firsts = [0, SECOND_SOURCE] if job.job == "g" else [0]
+    wanted = Counter(
+        key(first + generator, sequence, job.keys)
+        for first in firsts
+        for generator in range(job.generators)
+        for sequence in range(job.records)
+    )
+    return tuple(sorted(number for number, count in final.items() if count != wanted[number]))
+
+
+def key(generator: int, sequence: int, keys: int) -> int:
+    """The key of a record; ``Records.java`` has the same line."""
+    return (generator * 7919 + sequence * 104729) % keys
+
+
+def _rows(file: Path) -> Iterable[list[int]]:
+    return [[int(cell) for cell in line.split(",")] for line in file.read_text().splitlines()]

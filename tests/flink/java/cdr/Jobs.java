@@ -1,0 +1,100 @@
+package cdr;
+
+import org.apache.flink.api.common.eventtime.Watermark;
+import org.apache.flink.api.common.eventtime.WatermarkGenerator;
+import org.apache.flink.api.common.eventtime.WatermarkOutput;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
+import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.api.java.tuple.Tuple4;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+
+/**
+ * The jobs. Numbers come from Flink's own bounded source and become records in an operator with the uid "gen", whose
+ * output crosses the network to the operator "slow". Number n is record n % records of generator n / records.
+ */
+final class Jobs {
+    static final long EPOCH = 1_700_000_000_000L;
+    private static final int RECORDS_PER_WATERMARK = 50;
+    /** Generators of a second source count from here, so that no two records are alike. */
+    private static final int SECOND = 100;
+
+    private Jobs() {}
+
+    static void build(StreamExecutionEnvironment env, Options options) {
+        DataStream<Long> slow;
+        switch (options.job) {
+            case "a":
+                slow = generator(env, options, "gen", 0, String.class)
+                        .keyBy(new Key<>())
+                        .process(new Slow.Keyed<>(options))
+                        .name("slow").uid("slow").returns(Types.LONG);
+                break;
+            case "d":
+                slow = generator(env, options, "gen", 0, byte[].class)
+                        .rebalance()
+                        .process(new Slow.Plain<>(options))
+                        .name("slow").uid("slow").returns(Types.LONG);
+                break;
+            case "g":
+                slow = generator(env, options, "gen", 0, String.class)
+                        .keyBy(new Key<>())
+                        .connect(generator(env, options, "gen2", SECOND, byte[].class).keyBy(new Key<>()))
+                        .process(new Slow.Two(options))
+                        .name("slow").uid("slow").returns(Types.LONG);
+                break;
+            default:
+                throw new IllegalArgumentException("there is no job " + options.job);
+        }
+        slow.sinkTo(new DiscardingSink<>()).uid("sink");
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <P> DataStream<Tuple4<Long, Integer, Long, P>> generator(
+            StreamExecutionEnvironment env, Options options, String uid, int first, Class<P> payload) {
+        TypeInformation<P> type = payload == String.class
+                ? (TypeInformation<P>) Types.STRING
+                : (TypeInformation<P>) PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
+        long records = options.records;
+        WatermarkStrategy<Long> time = options.timestamps
+                ? WatermarkStrategy.<Long>forGenerator(context -> new Now(records))
+                        .withTimestampAssigner((number, none) -> EPOCH + number % records)
+                : WatermarkStrategy.noWatermarks();
+        return env.fromSource(new NumberSequenceSource(0, options.generators * records - 1), time, uid + "-numbers")
+                .uid(uid + "-numbers")
+                .map(new ToRecord<P>(options, uid, first, payload))
+                .name(uid).uid(uid)
+                .returns(Types.TUPLE(Types.LONG, Types.INT, Types.LONG, type));
+    }
+
+    private static final class Key<P> implements KeySelector<Tuple4<Long, Integer, Long, P>, Long> {
+        @Override
+        public Long getKey(Tuple4<Long, Integer, Long, P> record) {
+            return record.f0;
+        }
+    }
+
+    /** A watermark now and then, a little behind the records. */
+    private static final class Now implements WatermarkGenerator<Long> {
+        private final long records;
+
+        Now(long records) {
+            this.records = records;
+        }
+
+        @Override
+        public void onEvent(Long number, long timestamp, WatermarkOutput output) {
+            if (number % records % RECORDS_PER_WATERMARK == RECORDS_PER_WATERMARK - 1) {
+                output.emitWatermark(new Watermark(timestamp - 10));
+            }
+        }
+
+        @Override
+        public void onPeriodicEmit(WatermarkOutput output) {}
+    }
+}

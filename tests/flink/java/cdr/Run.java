@@ -1,0 +1,112 @@
+package cdr;
+
+import java.util.concurrent.TimeUnit;
+
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.runtime.execution.ExecutionState;
+import org.apache.flink.runtime.executiongraph.AccessExecutionGraph;
+import org.apache.flink.runtime.executiongraph.AccessExecutionVertex;
+import org.apache.flink.runtime.jobgraph.JobGraph;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+
+/**
+ * One job in a cluster of its own, one TaskManager per parallel subtask, so that records really cross the network.
+ * A new job is stopped after its checkpoints; a restored one runs to its end. Prints a line per fact, as "word value".
+ */
+public final class Run {
+    private Run() {}
+
+    public static void main(String[] arguments) {
+        int status = 0;
+        try {
+            run(Options.read(arguments[0]));
+        } catch (Throwable failure) {
+            for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+                System.err.println(cause); // the reason is at the end of a long chain, frames would only hide it
+            }
+            status = 1;
+        }
+        System.exit(status); // threads of a cluster may linger, also of one that is closed
+    }
+
+    private static void run(Options options) throws Exception {
+        Configuration configuration = Configuration.fromMap(options.configuration());
+        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
+        env.setParallelism(options.parallelism);
+        env.setMaxParallelism(options.maxParallelism);
+        Jobs.build(env, options);
+        MiniClusterConfiguration size = new MiniClusterConfiguration.Builder()
+                .setConfiguration(configuration)
+                .setNumTaskManagers(options.parallelism)
+                .setNumSlotsPerTaskManager(1)
+                .build();
+        try (MiniCluster cluster = new MiniCluster(size)) {
+            cluster.start();
+            JobGraph graph = env.getStreamGraph().getJobGraph();
+            cluster.submitJob(graph).get();
+            if (options.restores()) {
+                finish(cluster, graph.getJobID(), options);
+            } else {
+                checkpoint(cluster, graph.getJobID(), options);
+            }
+        }
+    }
+
+    private static void checkpoint(MiniCluster cluster, JobID job, Options options) throws Exception {
+        long deadline = System.currentTimeMillis() + options.limitMillis;
+        while (!running(cluster.getExecutionGraph(job).get())) {
+            refuse(cluster, job, deadline);
+            Thread.sleep(50);
+        }
+        for (int n = 0; n < options.checkpoints; n++) {
+            Thread.sleep(options.fillMillis);
+            String path = cluster.triggerCheckpoint(job).get(options.limitMillis, TimeUnit.MILLISECONDS);
+            System.out.println("checkpoint " + path);
+        }
+        cluster.cancelJob(job).get();
+        while (!cluster.getJobStatus(job).get().isGloballyTerminalState()) {
+            Thread.sleep(20);
+        }
+    }
+
+    private static void finish(MiniCluster cluster, JobID job, Options options) throws Exception {
+        long begun = System.currentTimeMillis();
+        JobStatus status = cluster.getJobStatus(job).get();
+        while (status != JobStatus.FINISHED) {
+            refuse(cluster, job, begun + options.limitMillis);
+            Thread.sleep(20);
+            status = cluster.getJobStatus(job).get();
+        }
+        System.out.println("finished " + (System.currentTimeMillis() - begun));
+    }
+
+    /** A job that is still being set up has no subtasks yet, and is not running. */
+    private static boolean running(AccessExecutionGraph graph) {
+        int subtasks = 0;
+        for (AccessExecutionVertex subtask : graph.getAllExecutionVertices()) {
+            if (subtask.getExecutionState() != ExecutionState.RUNNING) {
+                return false;
+            }
+            subtasks++;
+        }
+        return subtasks > 0;
+    }
+
+    private static void refuse(MiniCluster cluster, JobID job, long deadline) throws Exception {
+        AccessExecutionGraph graph = cluster.getExecutionGraph(job).get();
+        if (graph.getFailureInfo() != null) {
+            throw new IllegalStateException("the job failed",
+                    graph.getFailureInfo().getException().deserializeError(Run.class.getClassLoader()));
+        }
+        if (graph.getState().isGloballyTerminalState() && graph.getState() != JobStatus.FINISHED) {
+            throw new IllegalStateException("the job is " + graph.getState());
+        }
+        if (System.currentTimeMillis() > deadline) {
+            throw new IllegalStateException("the job is still " + graph.getState() + " at its time limit");
+        }
+    }
+}

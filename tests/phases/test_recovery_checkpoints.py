@@ -1,0 +1,317 @@
+"""Recovery checkpoints of a real drain: taken while it runs, complete in themselves, and where a dead drain goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdr_core import settings as settings_module
+from cdr_core.errors import CheckpointsFailed
+from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
+from cdr_core.phases.draining.mailbox import Mailbox
+from cdr_core.phases.export import export_checkpoint
+from cdr_core.phases.request import RecoveryRequest
+from tests.phases.test_thread import compare
+from tests.support import draining, inline, output
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.draining import Started, make_slow
+
+COMPLETED, EXPIRED = RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED
+COMPLETE = {COMPLETED, EXPIRED}
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pages, few of them, and a consumer that takes its time: a drain long enough to be cut."""
+    make_slow(monkeypatch)
+
+
+@pytest.fixture
+def spilled(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None
+) -> Iterator[tuple[Started, FixtureCheckpoint, Path]]:
+    """A recovery that is ready to be drained."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    out = tmp_path / "out"
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}", "20ms")
+    started = draining.spilled(request)
+    yield started, checkpoint, out
+    started[0].close()
+
+
+def drain(started: Started, workers: inline.InlineWorkers | None = None) -> dict[str, Any]:
+    repository, recovery, settings = started
+    return dict(inline.run(repository, recovery, Phase.DRAIN, settings, workers or inline.ThreadedWorkers()))
+
+
+def commit(started: Started) -> None:
+    repository, recovery, settings = started
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+
+
+def test_checkpoints_complete_while_the_drain_runs_and_the_result_is_the_same(
+    spilled: tuple[Started, FixtureCheckpoint, Path],
+) -> None:
+    """002-29, 003-02: cuts at many instants; every record once, in order, at its owner."""
+    started, checkpoint, out = spilled
+    drain(started)
+    states = [row.state for row in started[0].checkpoints(started[1])]
+    assert len([state for state in states if state in COMPLETE]) >= 3, states
+    assert states[-1] is COMPLETED, "the end of the drain completes the last one"
+    entries = started[0].prepared(started[1])
+    numbers = {entry.checkpoint_id for entry in entries}
+    assert {(e.subtask, e.checkpoint_id) for e in entries} == {(s, n) for s in (0, 1) for n in numbers}
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_only_the_last_checkpoints_are_kept(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, _, _ = spilled
+    drain(started)
+    rows = started[0].checkpoints(started[1])
+    assert [row.checkpoint_id for row in rows if row.state is COMPLETED] == [rows[-1].checkpoint_id]
+    held = {grant.holder for each in started[0].spill_sets(started[1]) for grant in each.grants if grant.live}
+    assert f"checkpoint-{rows[-1].checkpoint_id}" in held
+    assert not any(holder == f"checkpoint-{rows[0].checkpoint_id}" for holder in held)
+
+
+def test_a_drain_that_dies_goes_on_from_the_last_complete_checkpoint(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """E20, E21, E29: what a complete checkpoint holds is not drained again; the output is the same."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    assert (
+        draining.exit_status(draining.drain_in_child(recovery, "drain.before-result=kill", inline.ThreadedWorkers(1)))
+        == -9
+    )
+    complete = [row for row in repository.checkpoints(recovery) if row.state is COMPLETED]
+    assert complete, "the drain was killed before its first checkpoint"
+    before = {entry.manifest for entry in repository.prepared(recovery)}
+    assert not repository.units(recovery, Phase.DRAIN)
+    drain(started)
+    results = {int(unit.result["subtask"]): unit.result for unit in repository.units(recovery, Phase.DRAIN)}
+    resumed = [result for result in results.values() if result["resumed_from"] != "start"]
+    assert resumed, "at least one subtask was under way"
+    for result in resumed:
+        assert 0 < result["records_here"] < sum(line["records"] for line in result["ledger"])
+    kept = {entry.manifest for entry in repository.prepared(recovery)}
+    assert {m for m in before if json.loads(m)["checkpoint_id"] <= complete[-1].checkpoint_id} <= kept
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_what_was_prepared_after_the_last_complete_checkpoint_is_never_published(
+    spilled: tuple[Started, FixtureCheckpoint, Path], tmp_path: Path
+) -> None:
+    """004-24, I6: the stale entry of a dead attempt would double its rows."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    assert draining.exit_status(draining.drain_in_child(recovery, "checkpoint.manifest=kill")) == -9
+    stale = repository.prepared(recovery)
+    assert sum(entry.records for entry in stale) > 0, "the dead attempt prepared something"
+    assert not [row for row in repository.checkpoints(recovery) if row.state in COMPLETE]
+    drain(started)
+    assert not {entry.sha256 for entry in stale} & {entry.sha256 for entry in repository.prepared(recovery)}
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_spill_set_that_is_lost_is_made_again_and_drained(
+    spilled: tuple[Started, FixtureCheckpoint, Path],
+) -> None:
+    """E19, E23: the spill is a cache, the checkpoint is the truth."""
+    started, checkpoint, out = spilled
+    sets = started[0].spill_sets(started[1])
+    shutil.rmtree(Path(sets[0].manifest).parent)
+    damaged = Path(sets[1].files[0].path)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    drain(started)
+    states = [each.state for each in started[0].spill_sets(started[1])]
+    assert sorted(states) == ["LOST", "LOST", "SEALED", "SEALED"], "both were made again"
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_user_gets_a_checkpoint_of_a_running_drain_and_it_is_kept(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started, _, _ = spilled
+    repository, recovery, _ = started
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.02)
+    command = repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+    drain(started)
+    answered = next(each for each in repository.commands(recovery) if each.id == command.id)
+    assert answered.state is CommandState.DONE
+    number = (answered.answer or {})["checkpoint"]
+    row = next(row for row in repository.checkpoints(recovery) if row.checkpoint_id == number)
+    assert row.state is COMPLETED, "what a user asked for does not expire"
+
+
+def test_before_the_drain_a_checkpoint_is_not_ready(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E26: not ready is not a failure, and nothing is counted."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = inline.start(request)
+    command = repository.request(recovery, "checkpoint", {})
+    inline.run(repository, recovery, Phase.READ, settings)
+    answered = next(each for each in repository.commands(recovery) if each.id == command.id)
+    assert answered.state is CommandState.REFUSED
+    assert (answered.answer or {})["not_ready"] is True
+    assert not repository.checkpoints(recovery)
+
+
+def test_too_many_failed_checkpoints_fail_the_attempt_and_the_next_one_goes_on(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """002-41: counted failures are bounded; the recovery itself is not lost."""
+    started, checkpoint, out = spilled
+    monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
+    monkeypatch.setenv("CDR_TOLERABLE_FAILED_CHECKPOINTS", "1")
+    impatient = settings_module.load()
+    with pytest.raises(CheckpointsFailed):
+        drain((started[0], started[1], impatient))
+    states = [row.state for row in started[0].checkpoints(started[1])]
+    assert states.count(RecoveryCheckpointState.ABORTED) >= 2
+    drain(started)
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_without_checkpoints_during_recovery_nothing_is_cut_before_the_end(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, checkpoint, out = spilled
+    monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", "false")
+    drain((started[0], started[1], settings_module.load()))
+    assert [row.checkpoint_id for row in started[0].checkpoints(started[1])] == [1]
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+@pytest.mark.parametrize("again", ["1", "3", "5"])
+def test_an_exported_checkpoint_needs_neither_the_source_nor_the_spill(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None, again: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E34, 001-17: recovery of a recovered checkpoint, at another parallelism again."""
+    original = fixture_checkpoint("a_p3_thr0", 2)
+    source = original.copy(tmp_path / "source")
+    request = RecoveryRequest(str(source), str(original.spec), "2", f"parquet:{tmp_path / 'out'}", "20ms")
+    repository, recovery, settings = inline.start(request)
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery, phase, settings, inline.ThreadedWorkers())
+    number = repository.checkpoints(recovery)[-1].checkpoint_id
+    exported = export_checkpoint(repository, recovery, number, str(tmp_path / "exported"))
+    assert exported.records == 1878
+    shutil.rmtree(tmp_path / "source")
+    shutil.rmtree(settings.workspace)
+    monkeypatch.delenv("CDR_FAULTS")
+    second = RecoveryRequest(str(tmp_path / "exported"), str(original.spec), again, f"parquet:{tmp_path / 'second'}")
+    repository, recovery, settings = inline.start(second)
+    assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
+    rows = output.rows(tmp_path / "second")
+    wanted = sorted((e.key, e.gen, e.seq, e.ts, e.owner(int(again))) for e in original.oracle.records)
+    got = sorted((*list(row["main"].values())[:3], row["ts"], row["new_down"]) for row in rows)
+    assert got == wanted
+
+
+def test_spill_files_live_as_long_as_a_checkpoint_needs_them_and_go_with_the_commit(
+    spilled: tuple[Started, FixtureCheckpoint, Path],
+) -> None:
+    """000-11, 000-13: the last recovery checkpoint holds them after the drain; publishing lets go of everything."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    files = [Path(file.path) for each in repository.spill_sets(recovery) for file in each.files]
+    drain(started)
+    assert files
+    assert all(file.is_file() for file in files)
+    commit(started)
+    assert not any(file.exists() for file in files)
+    assert {each.state for each in repository.spill_sets(recovery)} == {SpillSetState.RELEASED}
+    assert COMPLETED not in {row.state for row in repository.checkpoints(recovery)}
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_new_attempt_removes_what_a_dead_one_left(
+    spilled: tuple[Started, FixtureCheckpoint, Path], tmp_path: Path
+) -> None:
+    """000-14: files of the dead epoch that no row names are gone, everything that counts stays."""
+    started, checkpoint, out = spilled
+    repository, recovery, settings = started
+    assert draining.exit_status(draining.drain_in_child(recovery, "checkpoint.manifest=kill")) == -9
+    dead = Path(settings.workspace) / recovery / f"e{repository.recovery(recovery).epoch}"
+    assert list(dead.rglob("*.json"))
+    drain(started)
+    assert not [path for path in dead.rglob("*") if path.is_file()]
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_answers_that_come_between_two_looks_are_taken_in_order(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task answers 1 and then 2 while the driver looks: seeing 2 without 1 would take it for another attempt's."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.0)
+    looked: list[int] = []
+    real = Mailbox.answered
+
+    def slow_look(self: Mailbox, number: int) -> list[str]:
+        found = real(self, number)
+        looked.append(number)
+        time.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(Mailbox, "answered", slow_look)
+    for _ in range(6):
+        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+    drain(started)
+    assert any(earlier > later for earlier, later in pairwise(looked)), "several were open at once"
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_output_of_a_finished_subtask_goes_with_one_of_several_checkpoints_that_wait(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are asked for when the first subtask is finished: the driver answers both, its files are in one of them."""
+    checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
+    started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}"))
+    repository, recovery, _ = started
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    for _ in range(2):
+        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+    drain(started, inline.InlineWorkers())
+    named = [file["path"] for row in repository.prepared(recovery) for file in json.loads(row.manifest)["files"]]
+    assert len(named) == len(set(named)) > 0
+    assert RecoveryCheckpointState.SUBSUMED in {row.state for row in repository.checkpoints(recovery)}
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+@pytest.mark.parametrize("retained", [2, 4])
+def test_as_many_checkpoints_are_kept_as_the_setting_says(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch, retained: int
+) -> None:
+    started, _, _ = spilled
+    monkeypatch.setenv("CDR_RETAINED_CHECKPOINTS", str(retained))
+    drain((*started[:2], settings_module.load()))
+    complete = [row.checkpoint_id for row in started[0].checkpoints(started[1]) if row.state in COMPLETE]
+    kept = [row.checkpoint_id for row in started[0].checkpoints(started[1]) if row.state is COMPLETED]
+    assert len(complete) > retained, "more were taken than are kept"
+    assert kept == complete[-retained:]

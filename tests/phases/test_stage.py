@@ -1,0 +1,237 @@
+"""A checkpoint on S3 is staged first, each byte fetched once, and recovered to the same rows as its local copy."""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdr_core.errors import CorruptChannelState
+from cdr_core.metadata import Phase, Repository
+from cdr_core.phases import stage
+from cdr_core.phases.request import RecoveryRequest
+from cdr_core.rescale import cells, source
+from cdr_core.settings import Settings
+from cdr_core.storage import s3
+from cdr_core.sweep import sweep
+from tests.support import inline, output
+from tests.support.bucket import Bucket, CountingClient, key_of
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+
+Started = tuple[Repository, str, Settings]
+
+
+@pytest.fixture
+def client(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> CountingClient:
+    counting = CountingClient(bucket.client)
+    monkeypatch.setattr(s3, "_client", lambda _endpoint: counting)
+    monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
+    return counting
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a small checkpoint has many."""
+    monkeypatch.setattr(cells, "CELL", 2048)
+    monkeypatch.setattr(cells, "LONGEST_REQUEST", 16 * 1024)
+
+
+def begin(checkpoint: FixtureCheckpoint, where: str, to: Path) -> Started:
+    for cached in (source.open_planned, source._slices, source._fetched):
+        cached.cache_clear()  # each run starts as a process of its own would
+    return inline.start(RecoveryRequest(where, str(checkpoint.spec), "2", f"parquet:{to}"))
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    return sorted(output.rows(directory), key=lambda row: (row["gate"], row["up"], row["down"], row["pos"]))
+
+
+@pytest.mark.parametrize("name", ["a_p3_thr0", "a_p3_thr1mb", "g_p7_thr0"])
+def test_recovered_from_s3_it_is_the_same_as_from_a_disk_and_each_byte_was_fetched_once(
+    bucket: Bucket,
+    client: CountingClient,
+    small_ranges: None,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    checkpoint = fixture_checkpoint(name, 2)
+    uri = bucket.upload(checkpoint.path)
+    here = begin(checkpoint, str(checkpoint.path), tmp_path / "here")
+    inline.run_all(*here)
+    there = begin(checkpoint, uri, tmp_path / "there")
+    client.ranges.clear()
+    result = inline.run_all(*there)
+    assert result["verdict"] == "balanced"
+    assert rows_of(tmp_path / "there") == rows_of(tmp_path / "here")
+    files = {path.name: path.stat().st_size for path in checkpoint.path.iterdir() if path.name != "_metadata"}
+    for file, size in files.items():
+        mine = sorted((first, last) for key, first, last in client.ranges if key == key_of(f"{uri}/{file}"))
+        assert all(end <= start for (_, end), (start, _) in pairwise(mine)), "a byte came twice"
+        assert sum(end - start for start, end in mine) <= size
+    repository, recovery, _ = there
+    receipt = repository.receipt(recovery)
+    assert receipt is not None
+    staged = [row for row in repository.units(recovery, Phase.READ) if row.unit.startswith("stage-")]
+    assert receipt["run"]["fetched_bytes"] == sum(row.bytes for row in staged) > 0
+    assert sum(row.bytes for row in staged) == stage_bytes(client, uri, files)
+    assert len(staged) > 1 or not files
+
+
+def stage_bytes(client: CountingClient, uri: str, files: dict[str, int]) -> int:
+    """What came over the wire: channel state, and the metadata once for staging (it is also read to make the plan)."""
+    fetched = sum(last - first for key, first, last in client.ranges if key.rpartition("/")[2] in files)
+    (size,) = {last for key, first, last in client.ranges if key == key_of(f"{uri}/_metadata")}
+    return fetched + size
+
+
+def test_a_source_on_local_disks_is_not_staged(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    repository, recovery, settings = begin(checkpoint, str(checkpoint.path), tmp_path / "out")
+    result = inline.run(repository, recovery, Phase.READ, settings)
+    assert "staged" not in result
+    assert not [row for row in repository.units(recovery, Phase.READ) if row.unit.startswith("stage-")]
+
+
+def test_after_read_the_source_is_not_needed_any_more(
+    bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    uri = bucket.upload(checkpoint.path)
+    started = begin(checkpoint, uri, tmp_path / "out")
+    repository, recovery, settings = started
+    inline.run(repository, recovery, Phase.READ, settings)
+    for path in checkpoint.path.iterdir():
+        bucket.delete(f"{uri}/{path.name}")
+    assert inline.run_all(*started)["verdict"] == "balanced"
+
+
+def test_a_sweep_keeps_staged_bytes_while_they_are_needed_and_takes_them_afterwards(
+    bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    started = begin(checkpoint, bucket.upload(checkpoint.path), tmp_path / "out")
+    repository, recovery, settings = started
+    inline.run(repository, recovery, Phase.READ, settings)
+    staged = sorted(settings.home.rglob("stage-*.bytes"))
+    sweep(repository, settings, dry_run=False)
+    assert sorted(settings.home.rglob("stage-*.bytes")) == staged != []
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    sweep(repository, settings, dry_run=False)
+    assert sorted(settings.home.rglob("stage-*.bytes")) == []
+
+
+def channel_file(checkpoint: FixtureCheckpoint) -> str:
+    files = [path for path in checkpoint.path.iterdir() if path.name != "_metadata"]
+    return max(files, key=lambda path: path.stat().st_size).name
+
+
+@pytest.mark.parametrize("damage", ["missing", "shortened", "shortened while staging"])
+def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
+    bucket: Bucket,
+    client: CountingClient,
+    small_ranges: None,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    damage: str,
+) -> None:
+    """002-08, E05: a source that cannot be read whole fails the phase with its cause."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    uri = bucket.upload(checkpoint.path)
+    repository, recovery, settings = begin(checkpoint, uri, tmp_path / "out")
+    file = f"{uri}/{channel_file(checkpoint)}"
+
+    def shorten(_name: str = "", arguments: dict[str, Any] | None = None) -> None:
+        if arguments is None or (_name == "get_object" and arguments["Key"] == key_of(file)):
+            client.before = lambda _n, _a: None
+            bucket.put(file, bucket.get(file)[:-1])
+
+    if damage == "missing":
+        bucket.delete(file)
+    elif damage == "shortened":
+        shorten()
+    else:
+        client.before = shorten
+    with pytest.raises(CorruptChannelState, match="the source cannot be staged") as raised:
+        inline.run(repository, recovery, Phase.READ, settings)
+    assert raised.value.exit_code == 5
+    assert output.manifest(tmp_path / "out") is None
+    assert repository.prepared(recovery) == ()
+
+
+def test_ranges_of_an_object_that_changed_between_attempts_are_never_mixed(
+    bucket: Bucket,
+    client: CountingClient,
+    small_ranges: None,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    uri = bucket.upload(checkpoint.path)
+    repository, recovery, settings = begin(checkpoint, uri, tmp_path / "out")
+    file = f"{uri}/{channel_file(checkpoint)}"
+    with monkeypatch.context() as patch:
+        patch.setenv("CDR_FAULTS", f"stage.written=once:{tmp_path / 'once'}:raise")
+        patch.setattr(inline.InlineWorkers, "run", backwards)
+        with pytest.raises(Exception, match="fault injected"):
+            inline.run(repository, recovery, Phase.READ, settings)
+    data = bucket.get(file)
+    bucket.put(file, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CorruptChannelState, match="changed while it was being staged"):
+        inline.run(repository, recovery, Phase.READ, settings)
+
+
+def backwards(self: inline.InlineWorkers, drive: Any, payload: str, units: Any, on_poll: Any) -> None:
+    """The last unit is done and recorded, then a fault hits the next."""
+    from cdr_core.phases.unit import run_unit
+
+    os.environ["CDR_FAULTS"], faults = "", os.environ["CDR_FAULTS"]
+    run_unit(payload, units[-1], 0)
+    on_poll()
+    os.environ["CDR_FAULTS"] = faults
+    run_unit(payload, units[-2], 0)
+
+
+@pytest.mark.parametrize("step", ["stage.written", "read.before-result", "read.before-record", "read.after-record"])
+def test_killed_between_units_of_staging_the_next_attempt_goes_on(
+    bucket: Bucket, small_ranges: None, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, step: str
+) -> None:
+    """The second time the fault is met, so that something is staged and recorded already."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    uri = bucket.upload(checkpoint.path)
+    started = begin(checkpoint, uri, tmp_path / "out")
+    repository, recovery, _ = started
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_at_second(step)
+            inline.main([str(Phase.READ), recovery])
+        finally:
+            os._exit(70)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    recorded = {row.unit: row.epoch for row in repository.units(recovery, Phase.READ)}
+    assert recorded
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    again = {row.unit: row.epoch for row in repository.units(recovery, Phase.READ)}
+    assert {unit: again[unit] for unit in recorded} == recorded, "what was recorded is not done again"
+    assert len(output.rows(tmp_path / "out")) == 1878
+
+
+def die_at_second(step: str) -> None:
+    import cdr_core.phases.driver
+    import cdr_core.phases.unit
+
+    met = iter(range(10**6))
+
+    def reach(point: str) -> None:
+        if point == step and next(met) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for module in (stage, cdr_core.phases.unit, cdr_core.phases.driver):
+        module.reach = reach  # type: ignore[attr-defined] # of a process that is about to die

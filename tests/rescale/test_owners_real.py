@@ -1,0 +1,139 @@
+"""Owners of every record of the shipped checkpoints, equal to what a second, naive reckoning makes of the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cdr_core.rescale.elements import element_batches
+from cdr_core.rescale.exact import count_channel
+from cdr_core.rescale.parallelism import parse_parallelism
+from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.source import open_checkpoint
+from cdr_core.rescale.spec import parse_spec
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.oracle import Element
+
+NEW = {3: (1, 2, 3, 4, 5), 4: (3, 6), 7: (2, 7, 16)}
+CHECKPOINTS = [
+    (name, number, int(name.split("_p")[1][0]))
+    for name in ("a_p3_thr0", "a_p3_thr1mb", "b_p3_thr0", "c_p7_thr0", "d_p4_thr0", "f_p3_thr0", "g_p7_thr0")
+    for number in (1, 2)
+] + [("e_p4_seg32k", 2, 4), ("r_p3_rocks_inc_true", 2, 3), ("v5_a_p3_thr0", 1, 3)]
+RESCALES = [(name, number, old, new) for name, number, old in CHECKPOINTS for new in NEW[old]]
+WANTED = frozenset({"gate", "up", "down", "pos", "kind", "owner"})
+
+
+def plan_of(checkpoint: FixtureCheckpoint, spec: str, parallelism: str) -> Plan:
+    return make_plan(open_checkpoint(str(checkpoint.path)), parse_spec(spec), parse_parallelism(parallelism), 1 << 62)
+
+
+def naive_owner(element: Element, keyed: bool, old: int, new: int) -> int:
+    """By counting through the key groups, as long as it takes; without a key by dealing out whole subtasks."""
+    if not keyed:
+        return list(range(new))[element.channel.down % new] if old != new else element.channel.down
+    owners = [subtask for subtask in range(new) for group in range(128) if group * new // 128 == subtask]
+    assert element.key_group is not None
+    return owners[element.key_group]
+
+
+@pytest.mark.parametrize(("name", "number", "old", "new"), RESCALES)
+def test_every_record_of_a_real_checkpoint_gets_the_owner_of_its_key_group(
+    fixture_checkpoint: FixtureCheckpoints, name: str, number: int, old: int, new: int
+) -> None:
+    checkpoint = fixture_checkpoint(name, number)
+    plan = plan_of(checkpoint, checkpoint.spec.read_text(), str(new))
+    keyed = plan.exchanges[0].partitioner == "hash"
+    expected = {
+        (e.channel.gate, e.channel.up, e.channel.down, e.pos): naive_owner(e, keyed, old, new)
+        for e in checkpoint.oracle.records
+    }
+    rows = [
+        row
+        for n in range(len(plan.channels))
+        for batch in element_batches(plan, n, WANTED)
+        for row in batch.to_pylist()
+    ]
+    found = {(r["gate"], r["up"], r["down"], r["pos"]): r["owner"] for r in rows if r["kind"] == "record"}
+    assert found == expected
+    assert all(row["owner"] is None for row in rows if row["kind"] != "record")
+    counts: Counter[int] = Counter()
+    for channel_number, channel in enumerate(plan.channels):
+        counted = count_channel(plan, channel_number)
+        counts += Counter({plan.subtasks[s].index: n for s, n in zip(channel.subtasks, counted.records, strict=True)})
+    assert counts == Counter(expected.values())
+
+
+@pytest.mark.parametrize("name", ["a_p3_thr0", "b_p3_thr0", "g_p7_thr0"])
+def test_a_record_that_begins_in_input_and_ends_in_output_state_has_its_owner_too(
+    fixture_checkpoint: FixtureCheckpoints, name: str
+) -> None:
+    """001-22: a record may begin in input state and end in the output state of the same virtual channel."""
+    checkpoint = fixture_checkpoint(name, 2)
+    plan = plan_of(checkpoint, checkpoint.spec.read_text(), "2")
+    across = {
+        (e.channel.gate, e.channel.up, e.channel.down, e.pos): e.owner(2)
+        for e in checkpoint.oracle.records
+        if e.from_state == "input+output"
+    }
+    found = {
+        (row["gate"], row["up"], row["down"], row["pos"]): row["owner"]
+        for number in range(len(plan.channels))
+        for batch in element_batches(plan, number, WANTED | {"from_state"})
+        for row in batch.to_pylist()
+        if row["from_state"] == "input+output" and row["kind"] == "record"
+    }
+    assert len(across) >= 3
+    assert found == across
+
+
+@pytest.mark.parametrize("new", [1, 2, 4, 5])
+def test_a_custom_exchange_of_a_real_checkpoint_is_owned_as_its_function_says(
+    fixture_checkpoint: FixtureCheckpoints, new: int
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    spec = checkpoint.spec.read_text().replace("key: [f0]", "owner: tests.rescale.routing:by_key")
+    plan = plan_of(checkpoint, spec.replace("hash", "custom"), str(new))
+    assert all(len(channel.subtasks) == new for channel in plan.channels)
+    expected = {(e.channel.up, e.channel.down, e.pos): (e.key or 0) % new for e in checkpoint.oracle.records}
+    rows = [
+        row
+        for n in range(len(plan.channels))
+        for batch in element_batches(plan, n, WANTED)
+        for row in batch.to_pylist()
+    ]
+    assert {(r["up"], r["down"], r["pos"]): r["owner"] for r in rows if r["kind"] == "record"} == expected
+
+
+def test_a_custom_exchange_at_the_same_parallelism_passes_through_and_calls_nobody(
+    fixture_checkpoint: FixtureCheckpoints,
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    spec = checkpoint.spec.read_text().replace("key: [f0]", "owner: tests.rescale.routing:broken")
+    plan = plan_of(checkpoint, spec.replace("hash", "custom"), "gen=2")
+    for number, channel in enumerate(plan.channels):
+        assert channel.subtasks == (channel.down,)
+        assert {row for batch in element_batches(plan, number, WANTED) for row in batch["owner"].to_pylist()} <= {
+            None,
+            channel.down,
+        }
+
+
+def test_a_recovery_of_a_custom_exchange_puts_every_record_where_its_function_says(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    from cdr_core.phases.request import RecoveryRequest
+    from tests.support import inline, output
+
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    spec = checkpoint.spec.read_text().replace("key: [f0]", "owner: tests.rescale.routing:by_key_numpy")
+    request = RecoveryRequest(str(checkpoint.path), spec.replace("hash", "custom"), "2", f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = inline.start(request)
+    with repository:
+        assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
+    rows = output.rows(tmp_path / "out")
+    expected = {(e.channel.up, e.channel.down, e.pos): (e.key or 0) % 2 for e in checkpoint.oracle.records}
+    assert {(row["up"], row["down"], row["pos"]): row["new_down"] for row in rows} == expected
+    assert len(rows) == len(expected)
