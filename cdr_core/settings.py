@@ -138,6 +138,37 @@ def _parse_spill_dir(text: str) -> SpillDir:
     return SpillDir(path, _parse_positive_size(capacity) if capacity else None)
 
 
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def _parse_dotted(text: str) -> str:
+    if text and not _DOTTED.fullmatch(text):
+        raise ValueError(f"{text!r} is not a dotted name such as package.module.Name")
+    return text
+
+
+def _parse_modules(text: str) -> tuple[str, ...]:
+    return tuple(_parse_dotted(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse_webhook(text: str) -> str:
+    if text and not re.match(r"https?://[^/\s]+", text):
+        raise ValueError("it is not an http:// or https:// address")  # the text itself is a secret
+    return text
+
+
+def mask(url: str) -> str:
+    """The URL with its password hidden."""
+    hidden = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&](?:password|passwd|pwd|sslpassword)=)[^&\s]*", r"\1***", hidden)
+
+
+def mask_path(url: str) -> str:
+    """The URL's scheme and host alone: a webhook's path is its password."""
+    found = re.match(r"(https?://)(?:[^/@\s]*@)?([^/?#\s]+)", url)
+    return f"{found.group(1)}{found.group(2)}/***" if found else ("***" if url else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: its field in :class:`Settings`, how to read it, its default as text, and why it exists."""
@@ -148,6 +179,7 @@ class Setting:
     unit: str
     reason: str
     secret: bool = False
+    hide: Callable[[str], str] = mask
 
     @property
     def variable(self) -> str:
@@ -252,7 +284,25 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "One publication at the end, or one per recovery checkpoint while draining (tables only)",
     ),
-    Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit (not used yet)"),
+    Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
+    Setting(
+        "rto",
+        parse_duration,
+        "0s",
+        "duration",
+        "A run of cdr_recover that has not succeeded this long after its trigger is reported; 0 = never",
+    ),
+    Setting("notify_webhook", _parse_webhook, "", "URL", "Alerts are POSTed here as JSON", secret=True, hide=mask_path),
+    Setting("notifier", _parse_dotted, "", "module.Class", "An Airflow notifier that gets the alerts, too"),
+    Setting(
+        "owner_modules",
+        _parse_modules,
+        "",
+        "module,…",
+        "Modules, with all below them, whose owner functions a job spec given through Airflow may name; empty = none",
+    ),
+    Setting("spark_conn", str, "", "connection id", "Airflow's spark connection that replaces CDR_SPARK in its tasks"),
+    Setting("aws_conn", str, "", "connection id", "Airflow's aws connection that its tasks take S3 credentials from"),
     Setting(
         "s3_endpoint",
         str,
@@ -289,6 +339,12 @@ class Settings:
     retained_checkpoints: int
     commit: str
     approval: bool
+    rto: float
+    notify_webhook: str
+    notifier: str
+    owner_modules: tuple[str, ...]
+    spark_conn: str
+    aws_conn: str
     s3_endpoint: str
 
     @property
@@ -307,14 +363,8 @@ class Sourced:
 
     @property
     def shown(self) -> str:
-        """The text fit for a screen: the password inside a URL is masked."""
-        return mask(self.text) if self.setting.secret else self.text
-
-
-def mask(url: str) -> str:
-    """The URL with its password hidden."""
-    hidden = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&](?:password|passwd|pwd|sslpassword)=)[^&\s]*", r"\1***", hidden)
+        """The text fit for a screen: what is secret in it is masked."""
+        return self.setting.hide(self.text) if self.setting.secret else self.text
 
 
 def load_sources(environment: Mapping[str, str] | None = None) -> tuple[Sourced, ...]:

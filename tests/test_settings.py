@@ -138,6 +138,10 @@ def test_a_home_named_in_the_file_moves_what_hangs_on_it(tmp_path: Path, monkeyp
         ("tolerable_failed_checkpoints", "1.5"),
         ("commit", "sometimes"),
         ("approval", "yes please"),
+        ("rto", "soon"),
+        ("notify_webhook", "hooks.example/T0"),
+        ("notifier", "my notifier"),
+        ("owner_modules", "jobs.owners,../evil"),
     ],
 )
 @pytest.mark.parametrize("by_file", [False, True], ids=["environment", "file"])
@@ -194,6 +198,14 @@ def test_the_password_of_the_database_never_reaches_a_screen(environment: dict[s
     (database,) = (s for s in load_sources(environment) if s.setting.field == "database_url")
     assert "s3cret" not in database.shown
     assert load(environment).database_url == "postgresql://cdr:s3cret@db/cdr"
+
+
+def test_the_path_of_a_webhook_is_its_password(environment: dict[str, str]) -> None:
+    environment["CDR_NOTIFY_WEBHOOK"] = "https://user:geheim@hooks.example/T0/s3cret?key=s3cret"
+    (webhook,) = (s for s in load_sources(environment) if s.setting.field == "notify_webhook")
+    assert webhook.shown == "https://hooks.example/***"
+    environment["CDR_NOTIFY_WEBHOOK"] = "s3cret"
+    assert "s3cret" not in refusal(environment)
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
