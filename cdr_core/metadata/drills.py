@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import Refused
+from cdr_core.errors import NotFound, Refused
 from cdr_core.metadata import convert
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.models import DrillResultRow, DrillRow, RecoveryRow
@@ -21,12 +21,21 @@ from cdr_core.metadata.values import Drill, Json
 class Drills:
     _database: Database
 
-    def begin_drill(self, checkpoint: str, args: Json) -> Drill:
-        row = DrillRow(id=f"d-{secrets.token_hex(5)}", checkpoint=checkpoint, args=dict(args))
+    def begin_drill(self, checkpoint: str, args: Json, drill_id: str | None = None) -> Drill:
+        """A new drill. Where its id is given, the drill that has it already is returned as it is: whoever retries goes
+        on with what the first try chose.
+        """
+        columns = {
+            "id": drill_id or new_drill_id(),
+            "checkpoint": checkpoint,
+            "args": dict(args),
+            "job": args.get("job"),
+            "plan": args.get("plan"),
+            "started_at": utc_now(),
+        }
         with self._database.write() as session:
-            session.add(row)
-            session.flush()
-            return convert.drill(row, None)
+            insert_unless_there(session, DrillRow, columns, ["id"])
+            return _with_result(session, session.get_one(DrillRow, columns["id"]))
 
     def set_drill_recovery(self, drill_id: str, recovery_id: str) -> None:
         """The recovery this drill runs; another one than the first is refused."""
@@ -66,23 +75,67 @@ class Drills:
 
     def drill(self, drill_id: str) -> Drill:
         with self._database.read() as session:
-            return convert.drill(_known(session, drill_id), session.get(DrillResultRow, drill_id))
+            return _with_result(session, _known(session, drill_id))
 
-    def drills(self, limit: int = 100, offset: int = 0) -> tuple[Drill, ...]:
-        """Newest first, by the clocks of those who ran them."""
-        page = (
-            select(DrillRow, DrillResultRow)
-            .outerjoin(DrillResultRow, DrillResultRow.drill_id == DrillRow.id)
-            .order_by(DrillRow.started_at.desc(), DrillRow.id)
-            .limit(limit)
-            .offset(offset)
-        )
+    def find_drill(self, drill_id: str) -> Drill | None:
+        """The drill of this id, if it was begun."""
+        with self._database.read() as session:
+            row = session.get(DrillRow, drill_id)
+            return None if row is None else _with_result(session, row)
+
+    def drill_of(self, recovery_id: str) -> Drill | None:
+        """The drill that runs, or ran, this recovery; ``None`` for a recovery in earnest."""
+        with self._database.read() as session:
+            row = session.scalars(select(DrillRow).where(DrillRow.recovery_id == recovery_id)).first()
+            return None if row is None else _with_result(session, row)
+
+    def drills(
+        self, limit: int = 100, offset: int = 0, *, plan: str | None = None, unfinished: bool = False
+    ) -> tuple[Drill, ...]:
+        """Newest first, by the clocks of those who ran them; of one plan, or only those without a result."""
+        page = select(DrillRow, DrillResultRow).outerjoin(DrillResultRow, DrillResultRow.drill_id == DrillRow.id)
+        if plan is not None:
+            page = page.where(DrillRow.plan == plan)
+        if unfinished:
+            page = page.where(DrillResultRow.drill_id.is_(None))
+        page = page.order_by(DrillRow.started_at.desc(), DrillRow.id).limit(limit).offset(offset)
         with self._database.read() as session:
             return tuple(convert.drill(drill, result) for drill, result in session.execute(page))
+
+    def newest_drills(self) -> tuple[Drill, ...]:
+        """Of every plan (drills without one count as one of their job) the newest drill and the newest that passed."""
+        group = (DrillRow.plan, DrillRow.job)
+        ended = DrillResultRow.drill_id == DrillRow.id
+        last = select(*group, func.max(DrillRow.started_at).label("at")).group_by(*group)
+        passed = (
+            select(*group, func.max(DrillRow.started_at).label("at"))
+            .join(DrillResultRow, ended)
+            .where(DrillResultRow.result == DrillOutcome.PASSED)
+            .group_by(*group)
+        )
+        found: dict[str, Drill] = {}
+        with self._database.read() as session:
+            for newest in (last.subquery(), passed.subquery()):
+                same = and_(
+                    DrillRow.plan.is_not_distinct_from(newest.c.plan),
+                    DrillRow.job.is_not_distinct_from(newest.c.job),
+                    DrillRow.started_at == newest.c.at,
+                )
+                rows = select(DrillRow, DrillResultRow).outerjoin(DrillResultRow, ended).join(newest, same)
+                found |= {row.id: convert.drill(row, result) for row, result in session.execute(rows)}
+        return tuple(sorted(found.values(), key=lambda drill: (drill.started_at, drill.id), reverse=True))
+
+
+def new_drill_id() -> str:
+    return f"d-{secrets.token_hex(5)}"
+
+
+def _with_result(session: Session, row: DrillRow) -> Drill:
+    return convert.drill(row, session.get(DrillResultRow, row.id))
 
 
 def _known(session: Session, drill_id: str) -> DrillRow:
     row = session.get(DrillRow, drill_id)
     if row is None:
-        raise Refused(f"there is no drill {drill_id}", hint="run: cdr drill list")
+        raise NotFound(f"there is no drill {drill_id}", hint="run: cdr drill list")
     return row

@@ -41,3 +41,39 @@ def test_unknown_drills_and_recoveries_are_refused(repository: Repository) -> No
     drill = repository.begin_drill("/", {})
     with pytest.raises(Refused, match="there is no recovery r-0"):
         repository.set_drill_recovery(drill.id, "r-0")
+
+
+def test_a_drill_that_was_begun_under_an_id_is_the_same_for_every_later_try(repository: Repository) -> None:
+    first = repository.begin_drill("/chk-1", {"plan": "nightly"}, "d-run")
+    assert repository.begin_drill("/chk-2", {"plan": "other"}, "d-run") == first
+    assert first.checkpoint == "/chk-1"
+    assert repository.find_drill("d-run") == first
+    assert repository.find_drill("d-none") is None
+
+
+def test_drills_are_found_by_plan_and_by_recovery(repository: Repository) -> None:
+    nightly = repository.begin_drill("/1", {"plan": "nightly", "job": "a"})
+    hourly = repository.begin_drill("/2", {"plan": "hourly", "job": "a"})
+    recovery, _ = repository.create_recovery(new_recovery())
+    assert repository.drill_of(recovery.id) is None
+    repository.set_drill_recovery(hourly.id, recovery.id)
+    found = repository.drill_of(recovery.id)
+    assert found is not None
+    assert found.id == hourly.id
+    repository.end_drill(nightly.id, DrillOutcome.PASSED)
+    assert [drill.id for drill in repository.drills(plan="nightly")] == [nightly.id]
+    assert [drill.id for drill in repository.drills(unfinished=True)] == [hourly.id]
+
+
+def test_of_every_plan_the_newest_and_the_newest_that_passed_are_known(repository: Repository) -> None:
+    def ended(plan: str | None, result: DrillOutcome) -> str:
+        drill = repository.begin_drill("/", {"job": "a", **({"plan": plan} if plan else {})})
+        repository.end_drill(drill.id, result)
+        return drill.id
+
+    ended("nightly", DrillOutcome.PASSED)
+    passed = ended("nightly", DrillOutcome.PASSED)
+    ended("nightly", DrillOutcome.FAILED)
+    last = ended("nightly", DrillOutcome.TIMED_OUT)
+    by_hand = ended(None, DrillOutcome.PASSED)
+    assert {drill.id for drill in repository.newest_drills()} == {passed, last, by_hand}
