@@ -303,6 +303,32 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("spark_conn", str, "", "connection id", "Airflow's spark connection that replaces CDR_SPARK in its tasks"),
     Setting("aws_conn", str, "", "connection id", "Airflow's aws connection that its tasks take S3 credentials from"),
+    Setting("drills", _path, "", "path", "The plans of restore drills, a YAML file; home/drills.yaml"),
+    Setting(
+        "drill_scratch",
+        _place,
+        "",
+        "path or URI",
+        "Where drills put what they recover, removed after each; home/drills. s3:// where executors share no host",
+    ),
+    Setting("drill_cores", _parse_count, "0", "cores", "Cores that one drill's Spark may use; 0 = half of the host"),
+    Setting(
+        "drill_pool", str, "default_pool", "", "Airflow's pool that drills run in; its slots bound how many at once"
+    ),
+    Setting(
+        "drill_flink",
+        str,
+        "",
+        "command",
+        "Restores the checkpoint whose directory follows as its last argument; exit status 0 = Flink took it",
+    ),
+    Setting(
+        "sweep_after",
+        parse_duration,
+        "30d",
+        "duration",
+        "The plan and receipt files of a recovery that ended so long ago go too; the database keeps the receipt",
+    ),
     Setting(
         "s3_endpoint",
         str,
@@ -345,6 +371,12 @@ class Settings:
     owner_modules: tuple[str, ...]
     spark_conn: str
     aws_conn: str
+    drills: Path
+    drill_scratch: str
+    drill_cores: int
+    drill_pool: str
+    drill_flink: str
+    sweep_after: float
     s3_endpoint: str
 
     @property
@@ -430,5 +462,7 @@ def _derived(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str])
         "home": home,
         "database_url": f"sqlite:///{home}/cdr.db",
         "workspace": f"{home}/workspace",
+        "drills": f"{home}/drills.yaml",
+        "drill_scratch": f"{home}/drills",
     }
     return Sourced(sourced.setting, derived.get(sourced.setting.field, sourced.text), sourced.source)
