@@ -136,6 +136,10 @@ class Refused(CdrError):
     retry_helps = False
 
 
+class NotFound(Refused):
+    """Nothing has the name that was given."""
+
+
 class SettingsRefused(Refused):
     """A setting is malformed or contradicts another."""
 

@@ -34,6 +34,7 @@ KINDS = sorted(_all_kinds(), key=lambda kind: kind.__name__)
         ("CommitUnknown", 1),
         ("Unbalanced", 2),
         ("Refused", 3),
+        ("NotFound", 3),
         ("SettingsRefused", 3),
         ("SpecRefused", 3),
         ("PlanRefused", 3),

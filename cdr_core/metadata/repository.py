@@ -13,6 +13,7 @@ from cdr_core.metadata.database import Database
 from cdr_core.metadata.drills import Drills
 from cdr_core.metadata.migrate import check
 from cdr_core.metadata.models import CommandRow
+from cdr_core.metadata.overview import Overview
 from cdr_core.metadata.readers import Readers
 from cdr_core.metadata.rows import lock_recovery
 from cdr_core.metadata.states import CANCEL, CommandState, Phase
@@ -20,7 +21,7 @@ from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner
 
 
-class Repository(Readers, Drills):
+class Repository(Readers, Drills, Overview):
     """One metadata database. Usable from several threads; a forked child opens its own.
 
     Every method is one transaction and raises only cdr's own errors: ``DatabaseUnavailable`` when the database is away.

@@ -9,7 +9,7 @@ from sqlalchemy import CursorResult, Executable, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import Refused
+from cdr_core.errors import NotFound
 from cdr_core.metadata.models import Base, RecoveryRow, SourceCheckpointRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.states import RecoveryState
@@ -42,8 +42,8 @@ def lock_recovery(session: Session, recovery_id: str) -> RecoveryRow:
     return session.get_one(RecoveryRow, recovery_id)
 
 
-def unknown_recovery(recovery_id: str) -> Refused:
-    return Refused(f"there is no recovery {recovery_id}", hint="run: cdr list")
+def unknown_recovery(recovery_id: str) -> NotFound:
+    return NotFound(f"there is no recovery {recovery_id}", hint="run: cdr list")
 
 
 def lock_source(session: Session, source_id: int) -> SourceCheckpointRow:
