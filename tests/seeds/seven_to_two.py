@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,7 @@ class Run:
     crashes: int
     compared: Compared
     failure: str | None = None
+    seconds: float = 0.0
 
     @property
     def is_exact(self) -> bool:
@@ -119,7 +121,7 @@ def choose(seed: int, found: Sequence[Source]) -> Source:
 
 def run(seed: int, source: Source, folder: Path) -> Run:
     """One recovery in a folder of its own, which is gone afterwards unless something was wrong."""
-    draw = Random(seed)
+    draw, begin = Random(seed), time.monotonic()
     home = folder / f"run-{seed}"
     with pytest.MonkeyPatch.context() as patch:
         _settings(draw, home, source, patch)
@@ -135,7 +137,8 @@ def run(seed: int, source: Source, folder: Path) -> Run:
         repository.close()
         published = output.manifest(to) is not None
         compared = compare(output.rows(to), source.records, NEW) if published else Compared(0, 0, 0)
-    done = Run(seed, source.name, len(source.records), taken, crashes, compared, failure)
+    seconds = time.monotonic() - begin
+    done = Run(seed, source.name, len(source.records), taken, crashes, compared, failure, seconds)
     if done.is_exact:
         shutil.rmtree(home)
     return done

@@ -15,7 +15,7 @@ from cdr_core.metadata import Phase
 from cdr_core.phases.draining import task
 from tests.drain.test_threads import SlowCut
 from tests.seeds import seven_to_two
-from tests.seeds.__main__ import sentence, summary
+from tests.seeds.__main__ import as_line, journal_of, sentence, summary
 from tests.seeds.expected import Compared, compare
 from tests.seeds.seven_to_two import Crash, Run, Source, choose, run, sources
 
@@ -87,10 +87,20 @@ def test_whatever_is_wrong_with_a_table_is_counted(checkpoints: tuple[Source, ..
 def test_a_bound_stands_beside_a_zero_and_beside_nothing_else() -> None:
     """002-13: three divided by the runs; a run that failed counts as one that went wrong."""
     fine = [Run(seed, "x", 10, 1, 1, Compared(0, 0, 0)) for seed in range(1500)]
-    value = summary(fine, 1.0, 2, 0)
+    value = summary(fine, 2, 1, 0)
     assert value["bad_run_rate_95_percent_upper_bound"] == pytest.approx(0.002)
     assert "fewer than 0.20 %" in sentence(value).replace("%", " %")
     for bad in (Run(7, "x", 10, 1, 1, Compared(1, 0, 0)), Run(7, "x", 10, 1, 1, Compared(0, 0, 0), "why")):
-        value = summary([*fine, bad], 1.0, 2, 0)
+        value = summary([*fine, bad], 2, 1, 0)
         assert value["bad_run_rate_95_percent_upper_bound"] is None
         assert value["bad_seeds"] == [7]
+
+
+def test_an_interrupted_command_goes_on_where_it_was(tmp_path: Path) -> None:
+    """002-13: only whole lines of wanted runs count, each seed once."""
+    runs = [Run(seed, "x", 10, 1, 1, Compared(0, seed, 0), "why" if seed == 3 else None, 0.5) for seed in range(5)]
+    file = tmp_path / "journal"
+    lines = [as_line(each) for each in (*runs, runs[2])]
+    file.write_text("\n".join([*lines, lines[4][:20]]))
+    assert journal_of(file, 1, 3) == [runs[1], runs[2], runs[3]]
+    assert journal_of(tmp_path / "none", 0, 5) == []
