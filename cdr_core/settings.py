@@ -284,6 +284,13 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "One publication at the end, or one per recovery checkpoint while draining (tables only)",
     ),
+    Setting(
+        "export_root",
+        _place,
+        "",
+        "path or URI",
+        "Where the Recoveries page exports recovery checkpoints to, and nowhere else; home/exports",
+    ),
     Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
     Setting(
         "rto",
@@ -364,6 +371,7 @@ class Settings:
     tolerable_failed_checkpoints: int
     retained_checkpoints: int
     commit: str
+    export_root: str
     approval: bool
     rto: float
     notify_webhook: str
@@ -462,6 +470,7 @@ def _derived(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str])
         "home": home,
         "database_url": f"sqlite:///{home}/cdr.db",
         "workspace": f"{home}/workspace",
+        "export_root": f"{home}/exports",
         "drills": f"{home}/drills.yaml",
         "drill_scratch": f"{home}/drills",
     }

@@ -9,7 +9,7 @@ import typer
 
 from cdr_core.cli.recoveries import RecoveryId
 from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
-from cdr_core.errors import CdrError, NotReady, Refused
+from cdr_core.errors import NotReady
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Command, Repository
@@ -33,10 +33,11 @@ def checkpoint(
     """Take a recovery checkpoint of a draining recovery; it is kept until the recovery ends."""
     settings = load_settings()
     with open_repository(settings) as repository:
-        number = _finished_drain(repository, recovery)
-        if number is None:
-            command = repository.request(recovery, "checkpoint", {"aligned_timeout": aligned})
-            number = _wait(repository, recovery, command, settings.checkpoint_timeout + GRACE_SECONDS)
+        from cdr_core.phases.asking import ask_for_checkpoint
+
+        asked = ask_for_checkpoint(repository, recovery, aligned)
+        patience = settings.checkpoint_timeout + GRACE_SECONDS
+        number = asked if isinstance(asked, int) else _wait(repository, recovery, asked, patience)
         value: dict[str, Any] = {"recovery": recovery, "checkpoint": number, "state": "COMPLETED"}
         if to is not None:
             from cdr_core.phases.export import export_checkpoint
@@ -46,41 +47,16 @@ def checkpoint(
     print_json(value) if as_json else typer.echo(_as_text(value))
 
 
-def _finished_drain(repository: Repository, recovery: str) -> int | None:
-    """The last checkpoint of a drain that is over; ``None`` while it runs. Before it: not ready, after all: refused."""
-    from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpointState
-
-    row = repository.recovery(recovery)
-    if row.state.is_final:
-        raise Refused(f"recovery {recovery} is {row.state}, its recovery checkpoints are gone")
-    drain = next(phase for phase in repository.phases(recovery) if phase.name is Phase.DRAIN)
-    if drain.state is PhaseState.DONE:
-        complete = [c for c in repository.checkpoints(recovery) if c.state is RecoveryCheckpointState.COMPLETED]
-        return complete[-1].checkpoint_id
-    if drain.state is not PhaseState.RUNNING:
-        raise NotReady(f"recovery {recovery} does not drain, it is {row.state}", hint="ask again when it does")
-    return None
-
-
 def _wait(repository: Repository, recovery: str, command: Command, seconds: float) -> int:
-    from cdr_core.metadata import CommandState
+    from cdr_core.phases.asking import answer_of
 
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        answered = next(c for c in repository.commands(recovery) if c.id == command.id)
-        if answered.state is CommandState.DONE:
-            return int((answered.answer or {})["checkpoint"])
-        if answered.state is CommandState.REFUSED:
-            raise _refusal(recovery, dict(answered.answer or {}))
+        number = answer_of(next(c for c in repository.commands(recovery) if c.id == command.id))
+        if number is not None:
+            return number
         time.sleep(POLL_SECONDS)
     raise NotReady(f"nobody answered for recovery {recovery} in {seconds:.0f} s", hint="is its drain still running?")
-
-
-def _refusal(recovery: str, answer: dict[str, Any]) -> CdrError:
-    reason = answer.get("reason", "no reason given")
-    if answer.get("not_ready"):
-        return NotReady(f"recovery {recovery} is not ready: {reason}", hint="ask again while it drains")
-    return CdrError(f"no recovery checkpoint of {recovery}: {reason}", hint="ask again")
 
 
 def _as_text(value: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_
 from cdr_core.errors import Refused
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import PhaseProgress, Repository
+    from cdr_core.metadata import Repository
 
 RecoveryId = Annotated[str, typer.Argument(metavar="RECOVERY", help="Id of the recovery.")]
 BAR = 24
@@ -81,7 +82,9 @@ def cancel(
 
 def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
     """A recovery's state as the interface has it."""
-    recovery = repository.recovery(recovery_id)
+    from cdr_core.metadata.progress import phase_status
+
+    recovery, now = repository.recovery(recovery_id), datetime.now(UTC)
     return {
         "recovery": recovery.id,
         "state": str(recovery.state),
@@ -89,43 +92,12 @@ def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
         "source": recovery.source.uri,
         "target": recovery.target,
         "error": recovery.error,
-        "phases": [_phase(row) for row in repository.phases(recovery_id)],
+        "phases": [phase_status(row, now) for row in repository.phases(recovery_id)],
         "checkpoints": [
             {"id": c.checkpoint_id, "state": str(c.state), "epoch": c.epoch, "reason": c.reason}
             for c in repository.checkpoints(recovery_id)
         ],
     }
-
-
-def _phase(row: PhaseProgress) -> dict[str, Any]:
-    return {
-        "name": str(row.name),
-        "state": str(row.state),
-        "done": row.units_done,
-        "total": row.units_total,
-        "records": row.records_done + sum(records for records, _ in row.running.values()),
-        "bytes": _bytes(row),
-        "bytes_total": row.bytes_total,
-        "eta_s": _eta(row),
-        "running": [
-            {"unit": unit, "records": records, "bytes": size} for unit, (records, size) in sorted(row.running.items())
-        ],
-    }
-
-
-def _bytes(row: PhaseProgress) -> int:
-    """Finished units, and the units under way as far as they are."""
-    return row.bytes_done + sum(size for _, size in row.running.values())
-
-
-def _eta(row: PhaseProgress) -> float | None:
-    """Seconds left if the rest takes as long as what is done took; unknown before anything is."""
-    if row.started_at is None or row.ended_at is not None or not row.bytes_total or not _bytes(row):
-        return None
-    from datetime import UTC, datetime
-
-    elapsed = (datetime.now(UTC) - row.started_at).total_seconds()
-    return round(elapsed * max(row.bytes_total - _bytes(row), 0) / _bytes(row), 1)
 
 
 def _left(phase: dict[str, Any]) -> str:

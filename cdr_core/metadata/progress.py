@@ -1,0 +1,50 @@
+"""How far a phase is, from its row: what the shell and the page show. Pure; the clock comes from whoever asks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from cdr_core.metadata.states import PhaseState
+from cdr_core.metadata.values import PhaseProgress
+
+
+def phase_status(row: PhaseProgress, now: datetime) -> dict[str, Any]:
+    """A phase as the interface has it."""
+    return {
+        "name": str(row.name),
+        "state": str(row.state),
+        "done": row.units_done,
+        "total": row.units_total,
+        "records": row.records_done + sum(records for records, _ in row.running.values()),
+        "bytes": bytes_so_far(row),
+        "bytes_total": row.bytes_total,
+        "eta_s": eta_s(row, now),
+        "running": [
+            {"unit": unit, "records": records, "bytes": size} for unit, (records, size) in sorted(row.running.items())
+        ],
+    }
+
+
+def bytes_so_far(row: PhaseProgress) -> int:
+    """Finished units, and the units under way as far as they are."""
+    return row.bytes_done + sum(size for _, size in row.running.values())
+
+
+def eta_s(row: PhaseProgress, now: datetime) -> float | None:
+    """Seconds left if the rest takes as long as what is done took; unknown before anything is."""
+    if row.started_at is None or row.ended_at is not None or not row.bytes_total or not bytes_so_far(row):
+        return None
+    elapsed = (now - row.started_at).total_seconds()
+    return round(elapsed * max(row.bytes_total - bytes_so_far(row), 0) / bytes_so_far(row), 1)
+
+
+def fraction(row: PhaseProgress) -> float | None:
+    """Between 0 and 1: by bytes while units run, else by units; ``None`` while nobody knows how much there is."""
+    if row.state is PhaseState.DONE:
+        return 1.0
+    if not row.units_total:
+        return None
+    if row.bytes_total and row.units_done < row.units_total:
+        return min(bytes_so_far(row) / row.bytes_total, 1.0)
+    return min(row.units_done / row.units_total, 1.0)
