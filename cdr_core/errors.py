@@ -152,6 +152,10 @@ class PlanRefused(Refused):
     """The checkpoint cannot be moved as asked."""
 
 
+class DrillPlanRefused(Refused):
+    """A plan of restore drills is malformed."""
+
+
 class PhaseRefused(Refused):
     """A phase was asked for before its predecessor's result exists."""
 

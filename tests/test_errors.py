@@ -38,6 +38,7 @@ KINDS = sorted(_all_kinds(), key=lambda kind: kind.__name__)
         ("SettingsRefused", 3),
         ("SpecRefused", 3),
         ("PlanRefused", 3),
+        ("DrillPlanRefused", 3),
         ("PhaseRefused", 3),
         ("InDoubt", 3),
         ("Cancelled", 3),
