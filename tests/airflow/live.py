@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,11 +20,12 @@ import psutil
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.embedded.rest import DAG, Client
 from cdr_airflow.shipped import shipped
-from cdr_core.metadata import Repository
+from cdr_airflow.tether import tethered
+from cdr_core.metadata import Phase, Repository
+from tests.airflow import watchdog
 from tests.conftest import link_spark_archive
 from tests.support.output import rows
 
-PAUSABLE = ("read", "filter", "drain")
 IDLE_SECONDS = 15
 """After which a Spark server without work ends: longer than the gap between two tasks, short enough to wait for."""
 
@@ -47,42 +48,62 @@ class Live:
 
     home: Home
     pauses: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, folder: Path) -> Live:
-        live = cls(Home(folder / "home"), folder / "pauses")
+    def make(cls, folder: Path, **settings: str) -> Live:
+        live = cls(Home(folder / "home"), folder / "pauses", settings)
         live.pauses.mkdir()
+        for phase in Phase:
+            live.spent(phase).touch()
         link_spark_archive(live.home.root)
         return live
+
+    def spent(self, phase: str) -> Path:
+        """While this file exists the phase's driver does not fail; the failing driver itself creates it."""
+        return self.pauses / f"{phase}.failed"
 
     @property
     def environment(self) -> dict[str, str]:
         """Of the instance and so of every driver and Spark worker it starts."""
-        faults = ",".join(f"{phase}.unit=pause:{self.pauses / phase}" for phase in PAUSABLE)
+        faults = [f"{phase}.unit=pause:{self.pauses / phase}" for phase in Phase]
+        faults += [f"{phase}.before-done=once:{self.spent(phase)}:raise" for phase in Phase]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CDR_"))}
         return kept | {
             "CDR_HOME": str(self.home.root),
             "CDR_SPARK_IDLE": f"{IDLE_SECONDS}s",
-            "CDR_FAULTS": faults,
+            "CDR_FAULTS": ",".join(faults),
             "CDR_FAULTS_LOG": str(self.pauses / "log"),
+            **self.settings,
         }
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside the block nothing of this instance outlives the test process; after it, nothing of it is left."""
+        with watchdog.watched(self.environment, self.pauses / "watchdog.log"):
+            try:
+                yield
+            finally:
+                down = self.command("down")
+            assert down.returncode == 0, down.stderr
+        assert self.leftovers() == []
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of the embedded commands to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "cdr_airflow.embedded", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=2 * PATIENCE,
-        )
+        return self._run(["-m", "cdr_airflow.embedded", *arguments], 2 * PATIENCE)
+
+    def cdr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``cdr`` in this home."""
+        return self._run(["-m", "cdr_core.cli.main", *arguments], PATIENCE)
 
     def phase(self, name: str, recovery: str, epoch: int) -> subprocess.CompletedProcess[str]:
         """A driver started by hand under a given epoch."""
-        command = [sys.executable, "-m", "cdr_core.phases", name, "--recovery", recovery, "--epoch", str(epoch)]
+        return self._run(["-m", "cdr_core.phases", name, "--recovery", recovery, "--epoch", str(epoch)], PATIENCE)
+
+    def _run(self, arguments: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        command = tethered([sys.executable, *arguments])
         return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=seconds
         )
 
     @property
@@ -115,10 +136,13 @@ class Live:
     def drivers_of(self, recovery: str) -> list[psutil.Process]:
         return [process for process in self.processes_of(recovery) if "cdr_core.phases" in _command(process)]
 
+    def fail_once(self, phase: str) -> None:
+        """Let the next driver of this phase fail when all its work is done and nothing of it is recorded."""
+        self.spent(phase).unlink()
+
     def leftovers(self) -> list[str]:
         """Command lines of processes that belong to this home, whoever started them."""
-        mark = f"CDR_HOME={self.home.root}"
-        return [" ".join(_command(process))[:200] for process in psutil.process_iter() if mark in _environment(process)]
+        return [" ".join(_command(process))[:200] for process in watchdog.processes_of(str(self.home.root))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +207,3 @@ def _command(process: psutil.Process) -> list[str]:
         return [] if process.status() == psutil.STATUS_ZOMBIE else process.cmdline()
     except psutil.Error:
         return []
-
-
-def _environment(process: psutil.Process) -> str:
-    try:
-        return "\n".join(f"{name}={value}" for name, value in process.environ().items())
-    except psutil.Error:
-        return ""

@@ -30,19 +30,15 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     instance = Live.make(tmp_path_factory.mktemp("live"))
-    # First, so that it is also shown in a home where nothing was ever started; the instance then finds its run.
-    demo = instance.command("demo")
-    assert demo.returncode == 0, demo.stderr
-    (instance.pauses / "demo").write_text(demo.stdout)
-    up = instance.command("up", "--port", "0")
-    try:
+    with instance.guarded():
+        # First, so that it is also shown in a home where nothing was ever started; the instance then finds its run.
+        demo = instance.command("demo")
+        assert demo.returncode == 0, demo.stderr
+        (instance.pauses / "demo").write_text(demo.stdout)
+        up = instance.command("up", "--port", "0")
         assert up.returncode == 0, up.stderr
         assert "Login    admin / " in up.stdout
         yield instance
-    finally:
-        down = instance.command("down")
-    assert down.returncode == 0, down.stderr
-    assert instance.leftovers() == []
 
 
 @pytest.fixture(scope="module")
