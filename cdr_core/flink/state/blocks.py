@@ -1,0 +1,115 @@
+"""What of an operator's state cannot be brought to another parallelism, and what its owner can do instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdr_core.flink.keys import key_group_range
+from cdr_core.flink.metadata import (
+    FinishedSubtask,
+    IdentifiedIncremental,
+    IdentifiedKeyGroups,
+    Incremental,
+    KeyedHandle,
+    KeyGroups,
+    MemoryChanges,
+    NullOperatorState,
+    OperatorHandle,
+    OperatorState,
+    SubtaskState,
+)
+from cdr_core.flink.metadata.changelog import Changelog, CheckpointedChangelog, FileChanges, StoredFileChanges
+from cdr_core.flink.state.baskets import OLDEST_BASKET, overlapping
+
+_LEAVE_TO_FLINK = "re-write it at the same parallelism and let Flink rescale when it restores"
+
+
+class BlockKind(StrEnum):
+    """Why not."""
+
+    RAW_KEYED = "raw keyed state"
+    RAW_OPERATOR = "raw operator state"
+    UNMERGEABLE_KEYED = "keyed state that cannot be merged"
+    TOO_PARALLEL = "more subtasks than key groups"
+    LEGACY = "metadata of Flink 1.10 or older"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One reason why an operator's state cannot be redistributed, and the way out."""
+
+    operator: str
+    kind: BlockKind
+    why: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"operator {self.operator}: {self.why}; {self.way_out}"
+
+
+def blocks(operator: OperatorState, new_parallelism: int, *, version: int) -> tuple[Block, ...]:
+    """Every reason, from the metadata alone (``version`` is that of the metadata); none if parallelism stays.
+
+    Coordinator state is none of them: when Flink itself rescales, it hands coordinators the very bytes of the
+    checkpoint, so they are carried over as they are. An operator that has finished has no state.
+    """
+    if new_parallelism == operator.parallelism or operator.finished:
+        return ()
+    subtasks = [subtask for subtask in operator.subtasks if not isinstance(subtask, FinishedSubtask)]
+    found = [
+        *_raw(operator, subtasks),
+        *_too_parallel(operator, subtasks, new_parallelism),
+        *_unmergeable(operator, subtasks, new_parallelism, version),
+    ]
+    return tuple(found)
+
+
+def _raw(operator: OperatorState, subtasks: list[SubtaskState]) -> list[Block]:
+    found = []
+    if any(has_states(subtask.raw_operator) for subtask in subtasks):
+        why = "it has raw operator state, whose format only the operator knows"
+        found.append(Block(operator.label, BlockKind.RAW_OPERATOR, why, _LEAVE_TO_FLINK))
+    if any(subtask.raw_keyed is not None for subtask in subtasks):
+        why = "it has raw keyed state (timers kept on the heap beside RocksDB are such), which is not merged"
+        found.append(Block(operator.label, BlockKind.RAW_KEYED, why, _LEAVE_TO_FLINK))
+    return found
+
+
+def _too_parallel(operator: OperatorState, subtasks: list[SubtaskState], parallelism: int) -> list[Block]:
+    if parallelism <= operator.max_parallelism:
+        return []
+    why = f"its maximum parallelism is {operator.max_parallelism}, so it cannot run with {parallelism} subtasks"
+    way_out = f"choose at most {operator.max_parallelism}"
+    return [Block(operator.label, BlockKind.TOO_PARALLEL, why, way_out)]
+
+
+def _unmergeable(operator: OperatorState, subtasks: list[SubtaskState], parallelism: int, version: int) -> list[Block]:
+    handles = [subtask.managed_keyed for subtask in subtasks if subtask.managed_keyed is not None]
+    if version >= OLDEST_BASKET or all(isinstance(each, KeyGroups | IdentifiedKeyGroups) for each in handles):
+        return []
+    for index in range(min(parallelism, operator.max_parallelism)):
+        here = overlapping(handles, *key_group_range(index, parallelism, operator.max_parallelism))
+        if len(here) > 1 or any(not isinstance(each, Incremental | IdentifiedIncremental) for each in here):
+            why = (
+                f"new subtask {index} needs key groups of {len(here)} old ones in {backend(here[0])}, and only since "
+                "Flink 1.16 can one subtask be given several such snapshots"
+            )
+            return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, _LEAVE_TO_FLINK)]
+    return []
+
+
+def has_states(handle: OperatorHandle | None) -> bool:
+    """Whether a handle of operator state holds any."""
+    return handle is not None and not isinstance(handle, NullOperatorState) and bool(handle.states)
+
+
+def backend(handle: KeyedHandle) -> str:
+    """What a person calls the kind of a keyed handle."""
+    match handle:
+        case KeyGroups() | IdentifiedKeyGroups():
+            return "a full snapshot"
+        case Incremental() | IdentifiedIncremental():
+            return "an incremental snapshot (RocksDB or ForSt)"
+        case Changelog() | CheckpointedChangelog() | MemoryChanges() | FileChanges() | StoredFileChanges():
+            return "a changelog"
