@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,11 +18,14 @@ from urllib.parse import quote
 
 import psutil
 
+from cdr_airflow.embedded import rest, services
 from cdr_airflow.embedded.home import USER, Home, keep_password
+from cdr_airflow.embedded.instance import is_healthy
 from cdr_airflow.embedded.rest import DAG, Client
 from cdr_airflow.shipped import shipped
 from cdr_airflow.tether import tethered
 from cdr_core.metadata import Phase, Repository
+from cdr_core.spark import processes
 from tests.airflow import watchdog
 from tests.conftest import link_spark_archive
 from tests.support.output import rows
@@ -31,6 +35,14 @@ IDLE_SECONDS = 15
 
 PATIENCE = 400.0
 """Seconds until a test gives up waiting; other work may share the machine."""
+
+START_SERVICE = """
+import sys
+from pathlib import Path
+from cdr_airflow.embedded import services
+from cdr_airflow.embedded.home import Home
+services.start(Home(Path(sys.argv[1])), sys.argv[2])
+"""
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.2) -> Any:
@@ -107,9 +119,16 @@ class Live:
         )
 
     @property
+    def url(self) -> str:
+        return str(json.loads((self.home.run / "address.json").read_text())["url"])
+
+    @property
+    def password(self) -> str:
+        return keep_password(self.home)[0]
+
+    @property
     def client(self) -> Client:
-        url = json.loads((self.home.run / "address.json").read_text())["url"]
-        return Client.login(url, USER, keep_password(self.home)[0])
+        return Client.login(self.url, USER, self.password)
 
     @contextmanager
     def paused(self, phase: str) -> Iterator[Callable[[], None]]:
@@ -139,6 +158,21 @@ class Live:
     def fail_once(self, phase: str) -> None:
         """Let the next driver of this phase fail when all its work is done and nothing of it is recorded."""
         self.spent(phase).unlink()
+
+    def service(self, name: str) -> services.Service:
+        return next(service for service in services.known(self.home) if service.name == name)
+
+    def end(self, service: services.Service) -> None:
+        """Kill it with everything it forked; nobody is asked first."""
+        for pid in service.members:
+            processes.send(pid, signal.SIGKILL)
+        wait_for(f"the end of {service.name}", lambda: not service.members, 10)
+
+    def start_service(self, name: str) -> None:
+        """Start one service of a running instance again, and wait until Airflow calls itself healthy."""
+        started = self._run(["-c", START_SERVICE, str(self.home.root), name], PATIENCE)
+        assert started.returncode == 0, started.stderr
+        wait_for("a healthy Airflow", lambda: is_healthy(rest.health(self.url)))
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that belong to this home, whoever started them."""
