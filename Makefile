@@ -10,15 +10,16 @@ PYTHON ?=
 ARGS ?=
 EXAMPLES ?=
 RUNS ?=
+SCREENSHOTS ?=
 UPGRADE ?=
 
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-.PHONY: help setup check test test-flink fuzz seeds bench demo up down lock docs clean
+.PHONY: help setup check test test-flink test-airflow test-browser fuzz seeds bench demo up down lock docs clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-10s %s\n' "$$target" "$$words"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
 	@echo '  PYTHON=python3.12 chooses the Python of the environment, ARGS="-k name" goes to pytest, UPGRADE=1 to lock.'
 
 setup: ## the environment in .venv, from the lock
@@ -32,6 +33,12 @@ test: setup ## the tests; ARGS="tests/flink -x" for some of them
 
 test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
 	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)
+
+test-airflow: setup ## everything that can be done to a run in a real Airflow, of which test runs a sample
+	@AIRFLOW_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/airflow)
+
+test-browser: setup ## the form and the page in a real Chromium, which must be there; SCREENSHOTS=1 keeps pictures
+	@SCREENSHOTS='$(SCREENSHOTS)' .venv/bin/python -m tests.browser $(ARGS)
 
 fuzz: setup ## hostile bytes against the readers; EXAMPLES=200000, goes on where it was interrupted
 	@.venv/bin/python -m tests.flink_formats.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES))

@@ -12,9 +12,16 @@ import jsonschema  # type: ignore[import-untyped] # published without types
 from cdr_core.metadata import AttemptState, Phase, PhaseState, RecoveryState
 from tests.airflow.live import Live, Run, wait_for
 from tests.conftest import ROOT
+from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.output import manifest
 
 Rows = Counter[tuple[int, int, int, int]]
+
+
+def expected_rows(checkpoints: FixtureCheckpoints) -> Rows:
+    """Every record of the shipped checkpoint, on the subtask that Flink would give it at parallelism 2."""
+    records = checkpoints("a_p3_thr0", 2).oracle.records
+    return Counter((r.channel.up, r.channel.down, r.pos, r.owner(2)) for r in records)
 
 
 def assert_right(run: Run, expected: Rows) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from cdr_airflow.embedded.instance import is_healthy
 from cdr_airflow.embedded.rest import DAG, Client
 from cdr_airflow.shipped import shipped
 from cdr_airflow.tether import tethered
+from cdr_core.errors import StorageError
 from cdr_core.metadata import Phase, Repository
 from cdr_core.spark import processes
 from tests.airflow import watchdog
@@ -45,7 +47,7 @@ services.start(Home(Path(sys.argv[1])), sys.argv[2])
 """
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.2) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.3) -> Any:
     """The first true value of the condition."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -128,7 +130,7 @@ class Live:
 
     @property
     def client(self) -> Client:
-        return Client.login(self.url, USER, self.password)
+        return _signed_in(self.url, self.password)
 
     @contextmanager
     def paused(self, phase: str) -> Iterator[Callable[[], None]]:
@@ -230,6 +232,35 @@ class Run:
         """What a reader of the highest manifest sees, as (up, down, pos, new subtask); one manifest is all there is."""
         assert [path.name for path in (self.output / "_cdr").glob("manifest-*")] == ["manifest-1.json"]
         return Counter((row["up"], row["down"], row["pos"], row["new_down"]) for row in rows(self.output))
+
+
+class PatientClient(Client):
+    """Asks again where nobody answers: an api-server that is away for a while is part of some tests."""
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return Client.call(self, method, path, body)
+            except StorageError:
+                # Only a question may be repeated: an order may have been carried out all the same.
+                if method != "GET" or time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
+
+@cache
+def _signed_in(url: str, password: str) -> PatientClient:
+    """Once per instance: signing in for each look would be half of what the api-server has to do."""
+    client = wait_for("an api-server that lets us in", lambda: _try_to_sign_in(url, password))
+    return PatientClient(client.url, client.token)
+
+
+def _try_to_sign_in(url: str, password: str) -> Client | None:
+    try:
+        return Client.login(url, USER, password)
+    except StorageError:
+        return None
 
 
 def _final(state: str) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -16,7 +15,7 @@ import pytest
 
 from cdr_airflow.embedded import services
 from cdr_core.metadata import AttemptState, Phase
-from tests.airflow.judge import Rows, assert_attempts_are_in_order, assert_right
+from tests.airflow.judge import Rows, assert_attempts_are_in_order, assert_right, expected_rows
 from tests.airflow.live import Live, Run, wait_for
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -37,8 +36,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture(scope="module")
 def expected(fixture_checkpoint: FixtureCheckpoints) -> Rows:
-    records = fixture_checkpoint("a_p3_thr0", 2).oracle.records
-    return Counter((r.channel.up, r.channel.down, r.pos, r.owner(2)) for r in records)
+    return expected_rows(fixture_checkpoint)
 
 
 def tries(run: Run) -> dict[str, int]:

@@ -21,6 +21,7 @@ from cdr_airflow.embedded.rest import Client
 from cdr_core.errors import Refused
 from cdr_core.metadata import AttemptState, Phase
 from cdr_core.spark.server import ServerHandle, find_server
+from tests.airflow.judge import Rows, expected_rows
 from tests.airflow.live import IDLE_SECONDS, Live, Run, wait_for
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -42,10 +43,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @pytest.fixture(scope="module")
-def expected(fixture_checkpoint: FixtureCheckpoints) -> Counter[tuple[int, int, int, int]]:
-    """Every record of the shipped checkpoint, on the subtask that Flink would give it at parallelism 2."""
-    records = fixture_checkpoint("a_p3_thr0", 2).oracle.records
-    return Counter((r.channel.up, r.channel.down, r.pos, r.owner(2)) for r in records)
+def expected(fixture_checkpoint: FixtureCheckpoints) -> Rows:
+    return expected_rows(fixture_checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +62,7 @@ def killed(live: Live) -> Run:
     return run
 
 
-def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(
-    live: Live, expected: Counter[tuple[int, int, int, int]]
-) -> None:
+def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(live: Live, expected: Rows) -> None:
     said = (live.pauses / "demo").read_text()
     assert "balanced: 1,878 records in, 1,878 out" in said
     (row,) = live.client.call("GET", "dags/cdr_recover/dagRuns")["dag_runs"]
@@ -76,9 +73,7 @@ def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(
     assert run.published() == expected
 
 
-def test_a_killed_task_is_retried_and_nothing_is_doubled_or_lost(
-    killed: Run, expected: Counter[tuple[int, int, int, int]]
-) -> None:
+def test_a_killed_task_is_retried_and_nothing_is_doubled_or_lost(killed: Run, expected: Rows) -> None:
     assert killed.task("filter")["try_number"] == 2
     assert killed.published() == expected
     assert expected.total() == 1878
@@ -93,9 +88,7 @@ def test_the_killed_try_is_fenced(live: Live, killed: Run) -> None:
     assert zombie.returncode == 4, zombie.stderr
 
 
-def test_clearing_finished_tasks_does_nothing_twice(
-    live: Live, killed: Run, expected: Counter[tuple[int, int, int, int]]
-) -> None:
+def test_clearing_finished_tasks_does_nothing_twice(live: Live, killed: Run, expected: Rows) -> None:
     with live.repository() as repository:
         before = repository.recovery(killed.recovery).epoch
     killed.clear("drain", "commit")
@@ -158,9 +151,7 @@ def test_after_the_idle_time_no_process_is_left(stopped: Stopped) -> None:
     assert stopped.no_process < stopped.no_spark_task + IDLE_SECONDS + 15
 
 
-def test_clearing_the_stopped_task_resumes_the_recovery(
-    live: Live, stopped: Stopped, expected: Counter[tuple[int, int, int, int]]
-) -> None:
+def test_clearing_the_stopped_task_resumes_the_recovery(live: Live, stopped: Stopped, expected: Rows) -> None:
     run = stopped.run
     run.clear("drain", "commit")
     wait_for("the run to go on", lambda: live.client.run_state(run.id) != "failed")
@@ -182,7 +173,7 @@ def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:
     assert "phase spill cannot start: filter is not done" in run.log("spill")
 
 
-def test_the_demo_uses_a_running_instance(live: Live, expected: Counter[tuple[int, int, int, int]]) -> None:
+def test_the_demo_uses_a_running_instance(live: Live, expected: Rows) -> None:
     demo = live.command("demo")
     assert demo.returncode == 0, demo.stderr
     rows = live.client.call("GET", "dags/cdr_recover/dagRuns?order_by=-run_after")["dag_runs"]
