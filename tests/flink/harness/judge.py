@@ -35,13 +35,19 @@ class Sight(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a restored job wrote down: records of each subtask in order, and where each generator went on."""
+    """What a restored job wrote down: records of each subtask in order, and where each generator went on.
+
+    ``rescaled`` is in how many inputs of subtasks Flink had to tell the data of several old channels apart.
+    ``others`` are the lines of what else the job wrote, by name and subtask.
+    """
 
     sights: tuple[Sight, ...]
     first: Mapping[int, int]
+    rescaled: int = 0
+    others: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Seen:
+    def read(cls, folder: Path, rescaled: int = 0) -> Seen:
         first: dict[int, int] = {}
         for file in sorted(folder.glob("first-*.csv")):
             for generator, sequence in _rows(file):
@@ -52,7 +58,13 @@ class Seen:
             for file in sorted(folder.glob("slow-*.csv"))
             for generator, sequence, key, subtask, intact, home, so_far in _rows(file)
         )
-        return cls(sights, first)
+        others = {
+            (name, int(subtask)): tuple(tuple(row) for row in _rows(file))
+            for file in sorted(folder.glob("*.csv"))
+            for name, subtask in [file.stem.rsplit("-", 1)]
+            if name != "slow" and not name.startswith("first-")
+        }
+        return cls(sights, first, rescaled, others)
 
 
 @dataclass(frozen=True)
