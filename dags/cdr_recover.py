@@ -15,6 +15,7 @@ with a receipt that proves it. Trigger it, fill in the form, and follow the five
   where it was, and whatever an older attempt left running is fenced off.
 * **Mark success by hand**: the next task refuses; only work that was done counts.
 * **Mark failed**: the Spark job and the driver stop within seconds.
+* **Deadline**: a run that has not succeeded within its recovery time objective is reported and goes on.
 * What a retry cannot help (a corrupt checkpoint, a spec that does not fit) fails at once, with a sentence in the log.
 """
 
@@ -23,12 +24,12 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import pairwise
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 
+from cdr_airflow import approval, deadline
+from cdr_airflow.assets import RECOVERED
 from cdr_airflow.form import REQUEST, example, recovery_params
 from cdr_airflow.operator import FIRST_PHASE, PhaseOperator
-
-PHASES = (FIRST_PHASE, "filter", "spill", "drain", "commit")
 
 with DAG(
     "cdr_recover",
@@ -42,6 +43,7 @@ with DAG(
     max_active_runs=2,
     tags=["cdr"],
     params=recovery_params(example()),
+    deadline=deadline.alert(),
     # The params are text to cdr: as native objects the parallelism 2 would become a number and the spec's YAML a guess.
     render_template_as_native_obj=False,
     default_args={
@@ -53,8 +55,10 @@ with DAG(
         "max_retry_delay": timedelta(minutes=1),
     },
 ) as dag:
-    tasks = [
-        PhaseOperator(task_id=phase, phase=phase, request=REQUEST if phase == FIRST_PHASE else None) for phase in PHASES
-    ]
+    tasks: list[BaseOperator] = [PhaseOperator(task_id=FIRST_PHASE, phase=FIRST_PHASE, request=REQUEST)]
+    tasks += [PhaseOperator(task_id=phase, phase=phase) for phase in ("filter", "spill", "drain")]
+    tasks += approval.tasks()  # none, unless CDR_APPROVAL asks for one
+    # The alias is an inlet as well: commit looks up what it announced before.
+    tasks += [PhaseOperator(task_id="commit", phase="commit", inlets=[RECOVERED], outlets=[RECOVERED])]
     for earlier, later in pairwise(tasks):
         earlier >> later

@@ -1,6 +1,7 @@
 """A phase as a process: ``python -m cdr_core.phases NAME``, or ``spark-submit cdr_core/phases/NAME.py``.
 
-Progress goes to stderr, a line per step; the last line of stdout is the phase's result; the exit code is the error's.
+Progress goes to stderr, a line per step; the last line of stdout is the phase's result, or the error as an object of
+``error`` and ``kind``; the exit code is the error's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
@@ -29,11 +30,19 @@ def main(name: str, arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         result = _run(Phase(name), options.recovery, options.epoch)
-        print(as_line(result), flush=True)
+    except CdrError as error:
+        print(as_line({"error": str(error), "kind": type(error).__name__}), flush=True)
+        _exit(error)
+    print(as_line(result), flush=True)
+    try:
         require_whole(options.recovery, result.get("verdict", ""))
     except CdrError as error:
-        print(f"cdr: {error}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_code)
+        _exit(error)
+
+
+def _exit(error: CdrError) -> NoReturn:
+    print(f"cdr: {error}", file=sys.stderr, flush=True)
+    sys.exit(error.exit_code)
 
 
 def _run(phase: Phase, recovery: str, epoch: int | None) -> Mapping[str, Any]:

@@ -42,6 +42,12 @@ class Outcome:
         return value if isinstance(value, dict) else {}
 
     @property
+    def kind(self) -> str:
+        """The class of the error that ended it, as the driver names it; empty where it could not."""
+        said = self.result.get("kind")
+        return said if isinstance(said, str) and self.exit_code else ""
+
+    @property
     def sentence(self) -> str:
         """What the driver said went wrong, as well as it can be known."""
         said = self.result.get("error")
@@ -81,11 +87,14 @@ class Driver:
         """Process id, which is also the id of the process group."""
         return self._process.pid
 
-    def follow(self, on_line: Callable[[str], None]) -> Outcome:
-        """Hand over every line as it comes, until the driver has ended."""
+    def follow(self, on_line: Callable[[str], None], clean: Callable[[str], str] = str) -> Outcome:
+        """Hand over every line as it comes, until the driver has ended.
+
+        ``clean`` takes out what must not be said: from the lines, and so from the outcome, which is made of them.
+        """
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        output, error = _Lines(on_line), _Lines(on_line)
+        output, error = _Lines(on_line, clean), _Lines(on_line, clean)
         with selectors.DefaultSelector() as selector:
             for pipe, lines in ((self._process.stdout, output), (self._process.stderr, error)):
                 os.set_blocking(pipe.fileno(), False)
@@ -143,8 +152,9 @@ class Driver:
 class _Lines:
     """Bytes in, lines out; remembers the last line that says something."""
 
-    def __init__(self, on_line: Callable[[str], None]) -> None:
+    def __init__(self, on_line: Callable[[str], None], clean: Callable[[str], str]) -> None:
         self._on_line = on_line
+        self._clean = clean
         self._rest = b""
         self.last = ""
 
@@ -161,7 +171,7 @@ class _Lines:
         self._rest = b""
 
     def _emit(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip()
+        text = self._clean(line.decode(errors="replace").rstrip())
         if text:
             self.last = text
             self._on_line(text)

@@ -17,12 +17,16 @@ from cdr_core.errors import CdrError
 SOURCE, TARGET, BEHAVIOUR = "What to recover", "Where to, and how wide", "Behaviour"
 
 PLACE = r"(/|file:///)"
-CHECKPOINT_PATTERN = rf"^{PLACE}\S.*$"
+OBJECTS = r"s3://[^/\s]+/"
+CHECKPOINT_PATTERN = rf"^({PLACE}|{OBJECTS})\S.*$"
 NUMBER = r"[1-9][0-9]{0,4}"
 PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
 TABLE = r"[^/\s]+\.[^/\s]+"
-TARGET_PATTERN = rf"^(parquet:({PLACE}|s3://)\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{PLACE}\S+/{TABLE}|none:)$"
+TARGET_PATTERN = rf"^(parquet:({PLACE}|{OBJECTS})\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{PLACE}\S+/{TABLE}|none:)$"
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
+
+CHECKPOINT_HELP = """Directory of an unaligned Flink checkpoint, the one that holds `_metadata`: a path that Airflow's
+workers see, or `s3://`. It is only ever read."""
 
 SPEC_HELP = """Path or address of a YAML file, or the YAML itself:
 ```yaml
@@ -35,7 +39,8 @@ exchanges:
     record: TUPLE<LONG, INT, LONG, STRING>
     key: [f0]
 ```
-`cdr spec CHECKPOINT` drafts one."""
+`cdr spec CHECKPOINT` drafts one. An owner function of a custom partitioner must be in a module that `CDR_OWNER_MODULES`
+lists."""
 
 PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
 `same` to keep what the checkpoint has."""
@@ -44,9 +49,12 @@ TARGET_HELP = """`parquet:DIR` (also on `s3://`), `iceberg:CATALOG/db.table` (a 
 names), `paimon:WAREHOUSE/db.table`, or `none:` to only find out whether it works. The same checkpoint and target are
 **one** recovery: triggering it again continues it, or returns its stored result."""
 
-INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`. Kept with the recovery;
-no phase uses it yet."""
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`: a drain that dies goes
+on from the last one. Empty: as `CDR_CHECKPOINT_INTERVAL` says, which is never unless it was set. One can be asked for
+at any time on the recovery's page or by `cdr checkpoint`."""
 
+RTO_HELP = """Recovery time objective, such as `15m`, counted from the trigger. A run that has not succeeded by then is
+reported; it goes on all the same. Empty: as `CDR_RTO` says."""
 
 CORRUPT_HELP = """What to do with channel state that does not decode. *Quarantine* recovers each channel up to its first
 bad element and puts the rest aside: the sound part is published, the receipt lists what is missing, and the last task
@@ -85,8 +93,8 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             shown.checkpoint,
             type="string",
             title="Checkpoint",
-            description_md="Directory of an unaligned Flink checkpoint, the one that holds `_metadata`.",
-            examples=["/checkpoints/7d0c…/chk-42"],
+            description_md=CHECKPOINT_HELP,
+            examples=["/checkpoints/7d0c…/chk-42", "s3://flink/checkpoints/7d0c…/chk-42"],
             pattern=CHECKPOINT_PATTERN,
             section=SOURCE,
         ),
@@ -129,6 +137,15 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             title="Checkpoint interval",
             description_md=INTERVAL_HELP,
             examples=["10s", "1m"],
+            pattern=DURATION_PATTERN,
+            section=BEHAVIOUR,
+        ),
+        "rto": Param(
+            None,
+            type=["null", "string"],
+            title="Recovery time objective",
+            description_md=RTO_HELP,
+            examples=["15m", "1h"],
             pattern=DURATION_PATTERN,
             section=BEHAVIOUR,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cdr_airflow import recoveries
+from cdr_airflow import assets, connections, links, metrics, recoveries
 from cdr_airflow.driver import Driver
+from cdr_airflow.redact import Redactor, redactor_for, tell_airflow
+from cdr_core import settings
 from cdr_core.errors import USAGE_EXIT_CODE, CdrError, PhaseRefused, Refused, from_exit_code
 
 if TYPE_CHECKING:
@@ -27,6 +30,12 @@ TERM_SECONDS = 2.0
 
 KILL_SECONDS = 4.0
 """All that ``on_kill`` may take: Airflow kills the task five seconds after asking it to stop."""
+
+KILLED, STOPPED = "Killed", "Stopped"
+"""How metrics call a driver that a signal ended, and a task that was stopped or broke."""
+
+UI_LOOKS = 3
+"""How often a task looks for its Spark UI: there is none on a cluster, and none before the session is open."""
 
 
 class PhaseOperator(BaseOperator):
@@ -47,44 +56,88 @@ class PhaseOperator(BaseOperator):
 
     :param phase: ``read``, ``filter``, ``spill``, ``drain`` or ``commit``; also the driver's argument.
     :param request: for the first phase only: checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt.
+    :param spark_conn: a ``spark`` connection that names the master; ``CDR_SPARK_CONN`` when left out.
+    :param aws_conn: an ``aws`` connection for S3; ``CDR_AWS_CONN`` when left out.
     """
 
     template_fields: Sequence[str] = ("request",)
     template_fields_renderers = {"request": "json"}  # noqa: RUF012 # Airflow reads it as a plain class attribute
+    operator_extra_links = links.LINKS
     ui_color = "#e8f4f2"
 
     driver_module = "cdr_core.phases"
     """The module whose main is the driver; tests put their own here."""
 
-    def __init__(self, *, phase: str, request: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        phase: str,
+        request: Mapping[str, str] | None = None,
+        spark_conn: str | None = None,
+        aws_conn: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.phase = phase
         self.request = dict(request) if request is not None else None
-        self._recovery: str | None = None
+        self.spark_conn, self.aws_conn = spark_conn, aws_conn
+        self.recovery = self.spark_ui = ""
         self._driver: Driver | None = None
         self._killed = False
+        self._looks = 0
+        self._outcome = metrics.DONE
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the phase and return its result; every refusal is one sentence."""
+        """Run the phase and return its result; every refusal is one sentence without a secret in it."""
+        begun, result = time.monotonic(), None
+        clean = Redactor()
         try:
-            return self._run(context)
+            with connections.applied(self._connected()):
+                clean = redactor_for(os.environ)
+                tell_airflow(clean)
+                result = self._run(context, clean)
         except CdrError as error:
-            _give_up(error)
+            if self._outcome == metrics.DONE:
+                self._outcome = type(error).__name__
+            _give_up(error, clean)
+        except BaseException:
+            self._outcome = STOPPED
+            raise
+        finally:
+            seconds = time.monotonic() - begun
+            metrics.phase_ended(self.phase, self._outcome, seconds, dag=self.dag_id, result=result)
+        return result
 
-    def _run(self, context: Context) -> dict[str, Any]:
-        recovery = self._recovery = self._find_recovery(context)
+    def _connected(self) -> dict[str, str]:
+        current = settings.load()
+        spark = current.spark_conn if self.spark_conn is None else self.spark_conn
+        return connections.environment(spark, current.aws_conn if self.aws_conn is None else self.aws_conn)
+
+    def _run(self, context: Context, clean: Redactor) -> dict[str, Any]:
+        recovery = self.recovery = self._find_recovery(context)
         ti = context["ti"]
+        links.publish(self, ti)
         begun = recoveries.begin(recovery, self.phase, recoveries.TaskTry(ti.run_id, ti.task_id, ti.try_number))
         if isinstance(begun, recoveries.AlreadyDone):
             self.log.info("Phase %s of recovery %s is done already; nothing to do.", self.phase, recovery)
-            return begun.result
-        self.log.info("Phase %s of recovery %s starts with epoch %d.", self.phase, recovery, begun.epoch)
-        return self._drive(recovery, begun.epoch)
+            self._outcome, result = metrics.STORED, begun.result
+        else:
+            self.log.info("Phase %s of recovery %s starts with epoch %d.", self.phase, recovery, begun.epoch)
+            result = self._drive(recovery, begun.epoch, ti, clean)
+        if assets.RECOVERED in self.outlets:
+            self._announce(context, recovery)
+        return result
 
     def _find_recovery(self, context: Context) -> str:
         ti = context["ti"]
         if self.request is not None:
-            recovery = recoveries.create(self.request)
+            request = recoveries.checked_spec(self.request)
+            plan, refused = recoveries.what_if(request)
+            for line in plan:
+                self.log.info("%s", line)
+            if refused is not None:
+                raise refused
+            recovery = recoveries.create(request)
             ti.xcom_push(key=RECOVERY_KEY, value=recovery)
             return recovery
         pulled = ti.xcom_pull(task_ids=FIRST_PHASE, key=RECOVERY_KEY)
@@ -95,22 +148,49 @@ class PhaseOperator(BaseOperator):
             )
         return pulled
 
-    def _drive(self, recovery: str, epoch: int) -> dict[str, Any]:
+    def _drive(self, recovery: str, epoch: int, ti: Any, clean: Redactor) -> dict[str, Any]:
         command = [sys.executable, "-m", self.driver_module, self.phase, "--recovery", recovery, "--epoch", str(epoch)]
+        log = self.log.bind(recovery=recovery, phase=self.phase, epoch=epoch)
+
+        def on_line(line: str) -> None:
+            log.info("%s", line)
+            self._link_spark(line, ti)
+
         self._refuse_if_killed()
         driver = self._driver = Driver.start(command, recoveries.driver_environment())
         try:
             self._refuse_if_killed()
-            outcome = driver.follow(lambda line: self.log.info("%s", line))
+            outcome = driver.follow(on_line, clean)
         finally:
             # Also when Airflow's timeout or Ctrl-C broke in: whatever is left of the group goes with the task.
             driver.end(TERM_SECONDS)
         self._refuse_if_killed()
+        if outcome.exit_code == 0:
+            return outcome.result
+        self._outcome = outcome.kind or (KILLED if outcome.exit_code < 0 else metrics.DONE)
         if outcome.exit_code == USAGE_EXIT_CODE:
             raise Refused(outcome.sentence)
-        if outcome.exit_code != 0:
-            raise from_exit_code(outcome.exit_code, outcome.sentence)
-        return outcome.result
+        raise from_exit_code(outcome.exit_code, outcome.sentence)
+
+    def _link_spark(self, line: str, ti: Any) -> None:
+        """With the first sign of work the server is known; its UI is worth a link from then on."""
+        if self.spark_ui or self._looks == UI_LOOKS or not line.startswith(f"{self.phase}: "):
+            return
+        self._looks += 1
+        try:
+            self.spark_ui = recoveries.spark_ui(self.recovery)
+            links.publish(self, ti)
+        except Exception:
+            self.log.warning("The task goes on without a link to the Spark UI.", exc_info=True)
+
+    def _announce(self, context: Context, recovery: str) -> None:
+        published = recoveries.publication(recovery)
+        if published is None:
+            return
+        if assets.announce(context, published):
+            self.log.info("Asset %s has new data of recovery %s.", published.target, recovery)
+        else:
+            self.log.info("The publication of recovery %s was announced before.", recovery)
 
     def _refuse_if_killed(self) -> None:
         if self._killed:
@@ -130,18 +210,19 @@ class PhaseOperator(BaseOperator):
                 self.log.info("The Spark session is still being interrupted; that goes on without this task.")
 
     def _start_interrupt(self) -> subprocess.Popen[bytes] | None:
-        if self._recovery is None or self._driver is None:
+        if not self.recovery or self._driver is None:
             return None
         try:
-            return recoveries.start_interrupt(self._recovery)
+            return recoveries.start_interrupt(self.recovery)
         except Exception:
             # Whatever is wrong there, the driver must still be ended; the next try interrupts the session again.
             self.log.exception("The Spark session could not be interrupted.")
             return None
 
 
-def _give_up(error: CdrError) -> NoReturn:
-    """Say it in Airflow's words: to be retried, or failed for good."""
+def _give_up(error: CdrError, clean: Redactor) -> NoReturn:
+    """Say it in Airflow's words: to be retried, or failed for good. Not ``from`` the error: its words are not clean."""
+    sentence = clean(str(error))
     if error.retry_helps:
-        raise AirflowException(str(error)) from error
-    raise AirflowFailException(str(error)) from error
+        raise AirflowException(sentence) from None
+    raise AirflowFailException(sentence) from None

@@ -1,4 +1,4 @@
-"""What the operator asks of cdr's own side: create or attach, take an epoch, find the Spark server.
+"""What the operator asks of cdr's own side: what if, create or attach, take an epoch, what was published.
 
 Every import of that side is inside a function: a DAG is parsed every few seconds, a task runs once.
 """
@@ -9,12 +9,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cdr_core
+from cdr_airflow.assets import Publication
+from cdr_core.errors import CdrError, SpecRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,45 @@ class AlreadyDone:
     """The phase finished in an earlier attempt; its stored result is the answer and no epoch was taken."""
 
     result: dict[str, Any]
+
+
+def checked_spec(request: Mapping[str, str]) -> dict[str, str]:
+    """The request with its spec's text in place of the file's name; refused if it names code that may not be run.
+
+    A form must not be a way to import any module of this host. What is checked is the very text that is planned with
+    and kept with the recovery, which every later phase and every executor uses.
+    """
+    from cdr_core import settings
+    from cdr_core.rescale.spec import examine_spec, read_spec
+
+    text = read_spec(request["spec"])
+    spec, _ = examine_spec(text)
+    allowed = settings.load().owner_modules
+    for exchange in spec.exchanges:
+        if exchange.owner and not is_allowed(exchange.owner, allowed):
+            raise SpecRefused(
+                f"exchange {exchange.name}: owner function {exchange.owner} is not in a module that may be used "
+                "through Airflow",
+                hint="whoever runs this Airflow can list its module in CDR_OWNER_MODULES",
+            )
+    return {**request, "spec": text}
+
+
+def is_allowed(owner: str, modules: Iterable[str]) -> bool:
+    """Whether the module of ``module:function`` is one of these, or lies below one."""
+    name = owner.partition(":")[0]
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
+    """The plan as ``cdr plan`` prints it, and the first thing that is refused."""
+    from cdr_core import settings
+    from cdr_core.cli.plan import describe
+    from cdr_core.cli.plan_text import text_of
+
+    asked = (request["checkpoint"], request["spec"], request["parallelism"], request["to"])
+    value, refused = describe(*asked, settings.load(), exact=False, speed=None)
+    return list(text_of(value)), next(iter(refused), None)
 
 
 def create(request: Mapping[str, str]) -> str:
@@ -68,6 +109,30 @@ def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
             return Begun(attempt.epoch)
         stored = next(row for row in repository.phases(recovery) if row.name == phase)
         return AlreadyDone(dict(stored.result or {}))
+
+
+def spark_ui(recovery: str) -> str:
+    """Where the recovery's embedded server shows what it does; empty where there is none."""
+    from cdr_core import settings
+    from cdr_core.metadata import Repository
+
+    with Repository.open(settings.load().database_url) as repository:
+        server = repository.recovery(recovery).server
+    return str((server or {}).get("ui") or "")
+
+
+def publication(recovery: str) -> Publication | None:
+    """What the commit log says was published and cleaned up after; ``None`` while it does not, and for ``none:``."""
+    from cdr_core import settings
+    from cdr_core.metadata import CommitState, Repository
+
+    with Repository.open(settings.load().database_url) as repository:
+        target = repository.recovery(recovery).target
+        log = sorted(repository.commit_log(recovery), key=lambda entry: entry.commit_id)
+    if target.startswith("none:") or not log or any(entry.state is not CommitState.DONE for entry in log):
+        return None
+    last = log[-1]
+    return Publication(recovery, last.commit_id, target, last.location or "", last.proof_sha256)
 
 
 def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:

@@ -100,7 +100,7 @@ def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> N
 
 
 GOOD: dict[str, list[Any]] = {
-    "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "/with space/chk-1"],
+    "checkpoint": ["/checkpoints/chk-1", "file:///c/chk-1", "/with space/chk-1", "s3://bucket/c/chk-1"],
     "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
     "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
     "to": [
@@ -108,10 +108,11 @@ GOOD: dict[str, list[Any]] = {
         *("iceberg:lake/db.rows", "iceberg:lake/a.b.rows", "paimon:/warehouse/db.rows"),
     ],
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
+    "rto": [None, "15m", "1h"],
     "on_corrupt": ["fail", "quarantine"],
 }
 BAD: dict[str, list[Any]] = {
-    "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket/c/chk-1"],
+    "checkpoint": [None, "", "relative/chk-1", "http://host/chk-1", "s3://bucket", "s3:///chk-1"],
     "spec": [None, ""],
     "parallelism": [None, "", "0", 0, "-1", "two", "slow=", "slow=2,", "slow=2;gen=3", 2.5, 40000],
     "to": [
@@ -129,6 +130,7 @@ BAD: dict[str, list[Any]] = {
         "checkpoint:/out",
     ],
     "checkpoint_interval": ["", "soon", "10", "-1s"],
+    "rto": ["", "soon", "15"],
     "on_corrupt": ["ignore", "", None],
 }
 
@@ -149,5 +151,5 @@ def test_every_field_has_a_section_a_title_and_a_description() -> None:
         assert {"section", "title", "description_md"} <= param.schema.keys()
 
 
-def test_the_request_is_made_of_all_params() -> None:
-    assert form.REQUEST.keys() == form.recovery_params(form.NO_EXAMPLE).keys()
+def test_the_request_is_made_of_all_params_but_the_deadline_which_is_the_runs_own() -> None:
+    assert form.REQUEST.keys() == form.recovery_params(form.NO_EXAMPLE).keys() - {"rto"}

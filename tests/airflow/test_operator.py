@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from structlog.testing import capture_logs
 
 from cdr_airflow import recoveries
 from cdr_airflow.operator import PhaseOperator
@@ -61,6 +61,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         notes.append(ask[0] if len(ask) == 1 else ask)
         return answer
 
+    monkeypatch.setattr(recoveries, "checked_spec", lambda request: request)
+    monkeypatch.setattr(recoveries, "what_if", lambda request: ([], None))
+    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery: "")
     monkeypatch.setattr(recoveries, "create", partial(note, "r1"))
     monkeypatch.setattr(recoveries, "begin", partial(note, recoveries.Begun(7)))
     monkeypatch.setattr(recoveries, "start_interrupt", partial(note, None, "interrupt"))
@@ -104,7 +107,7 @@ def test_the_first_task_creates_the_recovery_and_names_it_to_the_others(asked: l
     result = run(operator, task)
     assert asked[0] == {"checkpoint": "/c", "to": "none:"}
     assert asked[1] == ("r1", "read", recoveries.TaskTry("manual__1", "read", 2))
-    assert task.pushed == {"recovery": "r1"}
+    assert task.pushed["recovery"] == "r1"
     assert result["arguments"] == ["read", "--recovery", "r1", "--epoch", "7"]
 
 
@@ -167,13 +170,12 @@ def test_refusals_before_the_driver_are_mapped_alike(
 
 
 def test_every_line_of_the_driver_is_in_the_task_log(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
     operator, task = spill()
-    log = SimpleNamespace(info=lambda text, *values: lines.append(text % values))
-    monkeypatch.setattr(PhaseOperator, "log", log)
-    run(operator, task)
-    assert "phase spill begins" in lines
-    assert "1 of 2 units" in lines
+    with capture_logs() as lines:
+        run(operator, task)
+    said = [line for line in lines if line.get("recovery") == "r1"]
+    assert {"phase spill begins", "1 of 2 units"} <= {line["event"] for line in said}
+    assert {(line["phase"], line["epoch"]) for line in said} == {("spill", 7)}
 
 
 def test_the_driver_does_not_see_the_secrets_of_airflow(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,45 @@
+"""The task ``approve`` before ``commit``: Airflow's own human approval, where ``CDR_APPROVAL`` asks for one."""
+
+from __future__ import annotations
+
+from airflow.sdk import BaseOperator
+
+from cdr_core import settings
+from cdr_core.errors import CdrError
+
+BODY = """Everything is drained and verified; nothing is published yet.
+
+| | |
+|---|---|
+| recovery | `{{ ti.xcom_pull(task_ids="read", key="recovery") }}` |
+| checkpoint | `{{ params.checkpoint }}` |
+| target | `{{ params.to }}` |
+| records | {{ (ti.xcom_pull(task_ids="drain") or {}).get("records", "unknown") }} |
+
+*Approve* publishes them in one step. *Reject* fails this run and publishes nothing; the recovery stays as it is, and
+clearing this task asks again."""
+
+
+def is_wanted() -> bool:
+    """Also where the settings do not load: until they do, nobody knows that nobody wants to be asked."""
+    try:
+        return settings.load().approval
+    except CdrError:
+        return True
+
+
+def tasks() -> list[BaseOperator]:
+    """The approval, or nothing. A rejection fails the run: a green run that published nothing would lie."""
+    if not is_wanted():
+        return []
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    return [
+        ApprovalOperator(
+            task_id="approve",
+            subject="Publish the recovered records?",
+            body=BODY,
+            fail_on_reject=True,
+            retries=0,  # a person said no
+        )
+    ]

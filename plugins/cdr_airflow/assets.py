@@ -1,0 +1,61 @@
+"""Asset events: a target has new data, said once, and only when the commit log says so.
+
+The task ``commit`` has the alias :data:`RECOVERED` as its outlet and adds the target's asset to it. It first looks up
+what was said before, so neither a try that died between publishing and its end loses the event, nor does a cleared task
+say it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import Asset, AssetAlias
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+RECOVERED = AssetAlias("cdr_recovered", group="cdr")
+
+LOOKED_BACK = 500
+"""Events of the alias that are looked through, newest first. A repeat of an older one would be announced again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What an event tells: the recovery, its last commit, where it lies and what proves it."""
+
+    recovery: str
+    commit_id: int
+    target: str
+    location: str
+    proof_sha256: str
+
+
+def asset_for(target: str) -> Asset:
+    """The asset of a target: a path or an object prefix by its own address, a table by its catalog and name."""
+    kind, _, address = target.partition(":")
+    if kind in {"parquet", "checkpoint"}:
+        uri = address if "://" in address else f"file://{address}"
+    else:
+        uri = f"{kind}://{address.removeprefix('file://').lstrip('/')}"
+    scheme, _, rest = uri.partition("://")
+    plain = f"{scheme}://{quote(rest, safe='/@:.=+-_~')}"
+    return Asset(name=quote(target, safe="/@:.=+-_~ "), uri=plain, group="cdr")
+
+
+def announce(context: Context, publication: Publication) -> bool:
+    """Add the event, unless it was said before; whether it was added."""
+    events = context["inlet_events"][RECOVERED].ascending(False).limit(LOOKED_BACK)
+    if _said(publication, (event.extra for event in events)):
+        return False
+    extra: dict[str, Any] = asdict(publication)
+    context["outlet_events"][RECOVERED].add(asset_for(publication.target), extra=extra)
+    return True
+
+
+def _said(publication: Publication, extras: Iterable[Any]) -> bool:
+    key = (publication.recovery, publication.commit_id)
+    return any((extra.get("recovery"), extra.get("commit_id")) == key for extra in extras if extra)

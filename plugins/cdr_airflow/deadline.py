@@ -1,0 +1,70 @@
+"""The recovery time objective as a deadline of the DAG run, watched by Airflow's scheduler.
+
+Airflow fixes a deadline when the run is created; a DAG has one for all its runs, so this reference reads the run's own
+``rto`` first. The scheduler sees a run that has not succeeded by then and has the triggerer call :func:`passed`. A run
+that fails early is reported when its time is up, not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
+
+from cdr_core import settings
+
+if TYPE_CHECKING:
+    from airflow.models import DagRun
+
+log = logging.getLogger(__name__)
+
+
+class RecoveryTime(BaseDeadlineReference):
+    """Trigger time plus the run's ``rto``, else plus ``CDR_RTO``; no deadline where both are empty."""
+
+    required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
+
+    def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str) -> datetime | None:
+        from airflow.models import DagRun
+
+        run = DagRun.find_duplicate(dag_id, run_id, session=session)
+        return needed_by(run) if run is not None else None
+
+
+def needed_by(run: DagRun) -> datetime | None:
+    """When the run has to have succeeded. What cannot be read is no deadline: it must not keep a run from starting."""
+    try:
+        wished = str((run.conf or {}).get("rto") or "")
+        seconds = settings.parse_duration(wished) if wished else settings.load().rto
+    except Exception:
+        log.exception("The recovery time of run %s cannot be read, so nobody watches over it.", run.run_id)
+        return None
+    begun: datetime | None = run.queued_at or run.run_after
+    return begun + timedelta(seconds=seconds) if seconds and begun else None
+
+
+def alert() -> DeadlineAlert:
+    """The deadline of a DAG whose runs have an ``rto``."""
+    return DeadlineAlert(
+        name="Recovery time objective",
+        reference=RecoveryTime(),
+        interval=timedelta(0),  # the reference is the deadline itself
+        callback=AsyncCallback(passed),
+    )
+
+
+async def passed(context: Mapping[str, Any]) -> list[str]:
+    """Called in the triggerer when a deadline is missed; the channels that were told."""
+    from cdr_airflow import notify
+
+    run = context["dag_run"]
+    deadline = str(context["deadline"]["deadline_time"])
+    told = await asyncio.to_thread(
+        notify.deadline_missed, str(run["dag_id"]), str(run["dag_run_id"]), deadline, str(run.get("state") or "")
+    )
+    return list(told)
