@@ -43,7 +43,7 @@ def asset_for(target: str) -> Asset:
         uri = f"{kind}://{address.removeprefix('file://').lstrip('/')}"
     scheme, _, rest = uri.partition("://")
     plain = f"{scheme}://{quote(rest, safe='/@:.=+-_~')}"
-    return Asset(name=quote(target, safe="/@:.=+-_~ "), uri=plain, group="cdr")
+    return Asset(name=quote(target, safe="/@:.=+-_~ "), uri=plain)
 
 
 def announce(context: Context, publication: Publication) -> bool:

@@ -58,8 +58,8 @@ def alert() -> DeadlineAlert:
     )
 
 
-async def passed(context: Mapping[str, Any]) -> list[str]:
-    """Called in the triggerer when a deadline is missed; the channels that were told."""
+async def passed(context: Mapping[str, Any]) -> str:
+    """Called in the triggerer when a deadline is missed; who was told, as text: anything else ends the triggerer."""
     from cdr_airflow import notify
 
     run = context["dag_run"]
@@ -67,4 +67,4 @@ async def passed(context: Mapping[str, Any]) -> list[str]:
     told = await asyncio.to_thread(
         notify.deadline_missed, str(run["dag_id"]), str(run["dag_run_id"]), deadline, str(run.get("state") or "")
     )
-    return list(told)
+    return ", ".join(told)

@@ -152,7 +152,13 @@ class PhaseOperator(BaseOperator):
         command = [sys.executable, "-m", self.driver_module, self.phase, "--recovery", recovery, "--epoch", str(epoch)]
         log = self.log.bind(recovery=recovery, phase=self.phase, epoch=epoch)
 
+        said = ""
+
         def on_line(line: str) -> None:
+            nonlocal said
+            if line == said:
+                return  # a driver that waits says every two seconds how far it is
+            said = line
             log.info("%s", line)
             self._link_spark(line, ti)
 
