@@ -1,7 +1,7 @@
 """The shipped checkpoints that this harness made: ``python -m tests.flink.fixtures NAME…`` makes them anew.
 
-Each is checkpoint 2 of a keyed job (spec a) under back-pressure. They differ in the version of Flink, which gives the
-version of the metadata, and in where Flink keeps state.
+Each is checkpoint 2 of a keyed job under back-pressure. Those of ``MADE`` (spec a) differ in the version of Flink,
+which gives the version of the metadata, and in where Flink keeps state; those of ``STATEFUL`` in the state they hold.
 """
 
 from __future__ import annotations
@@ -42,10 +42,22 @@ for _name, _options in {
 }.items():
     MADE[_name] = replace(_KEYED, parallelism=2, generators=2, flink=_options)
 
+_SMALL = replace(_KEYED, fill_millis=2000, keys=100)
+STATEFUL: dict[str, Job] = {
+    "l_p3_lists": replace(_SMALL, job="l"),
+    "l_p3_lists_compressed": replace(_SMALL, job="l", flink={"execution.checkpointing.snapshot-compression": "true"}),
+    "t_p3_timers": replace(_SMALL, job="t"),
+    "t_p3_timers_1_20": replace(_SMALL, job="t", version="1.20.5", checkpoints=2, fill_millis=1500),
+    "t_p3_timers_rocksdb": replace(
+        _SMALL, job="t", flink={"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
+    ),
+    "g_p3_finished_source": replace(_SMALL, job="g", second_records=20),
+}
+
 
 def main(names: list[str]) -> int:
-    for name in names or MADE:
-        job, place = MADE[name], PLACE / name
+    for name in names or (*MADE, *STATEFUL):
+        job, place = (MADE | STATEFUL)[name], PLACE / name
         if job.flink.get("state.changelog.storage") == "filesystem":
             job = replace(job, flink={**job.flink, "state.changelog.dstl.dfs.base-path": place.as_uri()})
         shutil.rmtree(place, ignore_errors=True)
@@ -54,11 +66,16 @@ def main(names: list[str]) -> int:
             if made.checkpoints[-1].name != f"chk-{NUMBER}":
                 print(f"{name}: Flink took {made.checkpoints[-1].name} instead of chk-{NUMBER}; try again")
                 return 1
-            archive, oracle = pack(made, name, FIXTURES / "specs" / "a.yaml")
+            archive, oracle = pack(made, name, _spec(job))
         finally:
             shutil.rmtree(place, ignore_errors=True)
         print(f"{archive.name}: {archive.stat().st_size} bytes, {oracle.summary['elements']}")
     return 0
+
+
+def _spec(job: Job) -> Path | None:
+    """None for job t: an oracle tells channels apart by gate, and it has two exchanges into gate 0."""
+    return None if job.job == "t" else FIXTURES / "specs" / f"{'a' if job.job == 'l' else job.job}.yaml"
 
 
 if __name__ == "__main__":

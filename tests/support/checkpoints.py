@@ -14,8 +14,9 @@ from tests.support.relocate import relocate
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
-_SPEC_OF = {"r": "a", "v": "a"}
-"""Specs go by the first letter of a checkpoint's name; these jobs are job a with another state backend or version."""
+_SPEC_OF = {"l": "a", "r": "a", "v": "a"}
+"""Specs go by the first letter of a checkpoint's name; these jobs are job a with other state, another state backend or
+another version."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,19 @@ from tests.support.relocate import JOB_FILE
 
 MAX_PARALLELISM = 128
 LIMIT_SECONDS = 90.0
+SECOND_SOURCE = 100
+"""Generators of the second source of job g count from here."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A job and how it is run.
 
-    ``job`` is ``a`` (keyed strings), ``d`` (rebalanced bytes) or ``g`` (two keyed inputs, strings and bytes); specs of
-    the same letters are in ``tests/fixtures/specs``. Each source has ``generators`` generators of ``records`` records:
-    enough that none has reached its end at the last checkpoint. Payloads have ``shortest`` to ``longest`` characters.
+    ``job`` is ``a`` (keyed strings), ``d`` (rebalanced bytes), ``g`` (two keyed inputs, strings and bytes), ``l`` (as
+    a, with operator state of every kind) or ``t`` (as a, with timers, and windows behind a second exchange); specs go
+    by letter in ``tests/fixtures/specs``, that of l is a's. Each source has ``generators`` generators of ``records``
+    records: enough that none has reached its end at the last checkpoint. The second source of job g has
+    ``second_records`` if that is not 0: few enough that it has. Payloads have ``shortest`` to ``longest`` characters.
     The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
     ``checkpoints`` in all. ``flink`` are options of Flink.
     """
@@ -32,6 +37,7 @@ class Job:
     parallelism: int = 3
     generators: int = 3
     records: int = 4000
+    second_records: int = 0
     keys: int = 500
     shortest: int = 50
     longest: int = 200
@@ -44,6 +50,17 @@ class Job:
     @property
     def keyed(self) -> bool:
         return self.job != "d"
+
+    def records_of(self, generator: int) -> int:
+        """How many records a generator has; those of a second source count from ``SECOND_SOURCE``."""
+        return (self.second_records or self.records) if generator >= SECOND_SOURCE else self.records
+
+    @property
+    def all_records(self) -> Iterator[tuple[int, int]]:
+        """Every record there ever is, as (generator, sequence number)."""
+        firsts = [0, SECOND_SOURCE] if self.job == "g" else [0]
+        for generator in (first + number for first in firsts for number in range(self.generators)):
+            yield from ((generator, sequence) for sequence in range(self.records_of(generator)))
 
     @classmethod
     def of(cls, checkpoint: Path) -> Job:
@@ -113,4 +130,4 @@ def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:
 
 
 def _camel(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("_millis", "Millis").replace("_micros", "Micros"): value for name, value in options.items()}
+    return {re.sub("_([a-z])", lambda letter: letter[1].upper(), name): value for name, value in options.items()}

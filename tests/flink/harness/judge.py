@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tests.flink.harness.job import Job
 
-SECOND_SOURCE = 100
-"""Generators of the second source of job g count from here."""
+WINDOW_MILLIS = 200
+"""Of job t; ``Jobs.java`` has the same number."""
 
 Identity = tuple[int, int]
 """(generator, sequence number)."""
@@ -90,7 +90,7 @@ class Verdict:
 
 def judge(job: Job, in_flight: Iterable[Identity], seen: Seen) -> Verdict:
     """``in_flight`` are the records of the checkpoint's channel state, by an oracle of the original checkpoint."""
-    ahead = {(generator, sequence) for generator, first in seen.first.items() for sequence in range(first, job.records)}
+    ahead = {(gen, sequence) for gen, first in seen.first.items() for sequence in range(first, job.records_of(gen))}
     expected = {*in_flight} | ahead
     times = Counter(sight.identity for sight in seen.sights)
     return Verdict(
@@ -120,14 +120,39 @@ def _miscounted(job: Job, sights: Iterable[Sight]) -> tuple[int, ...]:
     final: Counter[int] = Counter()
     for sight in sights:
         final[sight.key] = max(final[sight.key], sight.so_far)
-    firsts = [0, SECOND_SOURCE] if job.job == "g" else [0]
-    wanted = Counter(
-        key(first + generator, sequence, job.keys)
-        for first in firsts
-        for generator in range(job.generators)
-        for sequence in range(job.records)
-    )
+    wanted = Counter(key(generator, sequence, job.keys) for generator, sequence in job.all_records)
     return tuple(sorted(number for number, count in final.items() if count != wanted[number]))
+
+
+@dataclass(frozen=True)
+class TimedVerdict:
+    """What is wrong with the timers and windows of job t, each as Counter of what there is too much or too little of.
+
+    Every record there ever was has a timer that fires at the end, and is counted in a window that is given up then.
+    """
+
+    timers_lost: Counter[tuple[int, ...]]
+    timers_extra: Counter[tuple[int, ...]]
+    windows_lost: Counter[tuple[int, ...]]
+    windows_extra: Counter[tuple[int, ...]]
+
+    @property
+    def exactly_once(self) -> bool:
+        return not any(getattr(self, wrong.name) for wrong in fields(self))
+
+
+def judge_timed(job: Job, seen: Seen) -> TimedVerdict:
+    """Timers are (generator, sequence, key), windows (key, start, number of records)."""
+    told: dict[str, Counter[tuple[int, ...]]] = {"timers": Counter(), "windows": Counter()}
+    for (name, _), rows in seen.others.items():
+        told[name].update(rows)
+    records = [(generator, sequence, key(generator, sequence, job.keys)) for generator, sequence in job.all_records]
+    timers = Counter[tuple[int, ...]](records)
+    sizes = Counter((number, sequence - sequence % WINDOW_MILLIS) for _, sequence, number in records)
+    windows = Counter[tuple[int, ...]]((*window, size) for window, size in sizes.items())
+    return TimedVerdict(
+        timers - told["timers"], told["timers"] - timers, windows - told["windows"], told["windows"] - windows
+    )
 
 
 def key(generator: int, sequence: int, keys: int) -> int:

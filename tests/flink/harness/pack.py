@@ -17,8 +17,11 @@ from tests.support.oracle import Oracle
 from tests.support.relocate import JOB_FILE
 
 
-def pack(made: Made, name: str, spec: Path) -> tuple[Path, Oracle]:
-    """Writes ``tests/fixtures/flink-VERSION/NAME.tar.gz`` from the last checkpoint; the archive and the oracle."""
+def pack(made: Made, name: str, spec: Path | None) -> tuple[Path, Oracle]:
+    """Writes ``tests/fixtures/flink-VERSION/NAME.tar.gz`` from the last checkpoint; the archive and the oracle.
+
+    Without a spec, the oracle tells of the metadata only.
+    """
     checkpoint = made.checkpoints[-1]
     archive = FIXTURES / f"flink-{made.job.version}" / f"{name}.tar.gz"
     archive.parent.mkdir(exist_ok=True)
@@ -31,8 +34,9 @@ def pack(made: Made, name: str, spec: Path) -> tuple[Path, Oracle]:
         about = {"place": f"file:{checkpoint.parent}", "job": asdict(made.job)}
         (home / JOB_FILE).write_text(json.dumps(about, indent=1) + "\n")
         # Read where Flink left it: absolute paths are right only there.
-        oracle = write_oracle(checkpoint, spec.read_text(), home / f"{checkpoint.name}.oracle.jsonl.gz")
-        assert oracle.elements
+        text = spec.read_text() if spec else None
+        oracle = write_oracle(checkpoint, text, home / f"{checkpoint.name}.oracle.jsonl.gz")
+        assert oracle.elements or spec is None
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(home, name, filter=_anonymous)
     return archive, oracle

@@ -1,5 +1,7 @@
 package cdr;
 
+import java.time.Duration;
+
 import org.apache.flink.api.common.eventtime.Watermark;
 import org.apache.flink.api.common.eventtime.WatermarkGenerator;
 import org.apache.flink.api.common.eventtime.WatermarkOutput;
@@ -13,6 +15,7 @@ import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
 
 /**
  * The jobs. Numbers come from Flink's own bounded source and become records in an operator with the uid "gen", whose
@@ -20,6 +23,8 @@ import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
  */
 final class Jobs {
     static final long EPOCH = 1_700_000_000_000L;
+    /** Also known to harness/judge.py. */
+    private static final int WINDOW_MILLIS = 200;
     private static final int RECORDS_PER_WATERMARK = 50;
     /** Generators of a second source count from here, so that no two records are alike. */
     private static final int SECOND = 100;
@@ -30,23 +35,43 @@ final class Jobs {
         DataStream<Long> slow;
         switch (options.job) {
             case "a":
-                slow = generator(env, options, "gen", 0, String.class)
+                slow = generator(env, options, "gen", 0, options.records, String.class)
                         .keyBy(new Key<>())
                         .process(new Slow.Keyed<>(options))
                         .name("slow").uid("slow").returns(Types.LONG);
                 break;
             case "d":
-                slow = generator(env, options, "gen", 0, byte[].class)
+                slow = generator(env, options, "gen", 0, options.records, byte[].class)
                         .rebalance()
                         .process(new Slow.Plain<>(options))
                         .name("slow").uid("slow").returns(Types.LONG);
                 break;
             case "g":
-                slow = generator(env, options, "gen", 0, String.class)
+                long second = options.secondRecords > 0 ? options.secondRecords : options.records;
+                slow = generator(env, options, "gen", 0, options.records, String.class)
                         .keyBy(new Key<>())
-                        .connect(generator(env, options, "gen2", SECOND, byte[].class).keyBy(new Key<>()))
+                        .connect(generator(env, options, "gen2", SECOND, second, byte[].class).keyBy(new Key<>()))
                         .process(new Slow.Two(options))
                         .name("slow").uid("slow").returns(Types.LONG);
+                break;
+            case "l":
+                slow = generator(env, options, "gen", 0, options.records, String.class)
+                        .keyBy(new Key<>())
+                        .process(new Lists<>(options))
+                        .name("slow").uid("slow").returns(Types.LONG);
+                break;
+            case "t":
+                slow = generator(env, options, "gen", 0, options.records, String.class)
+                        .keyBy(new Key<>())
+                        .process(new Timed.Timers<>(options))
+                        .name("slow").uid("slow")
+                        .returns(Types.TUPLE(Types.LONG, Types.INT, Types.LONG, Types.STRING))
+                        .keyBy(new Key<>())
+                        .window(TumblingEventTimeWindows.of(Duration.ofMillis(WINDOW_MILLIS)))
+                        .allowedLateness(Duration.ofDays(1)) // nothing is ever late, and no window is given up early
+                        .aggregate(new Timed.Count<>(options), new Timed.Windows(options),
+                                Types.LONG, Types.LONG, Types.LONG)
+                        .name("window").uid("window");
                 break;
             default:
                 throw new IllegalArgumentException("there is no job " + options.job);
@@ -56,18 +81,17 @@ final class Jobs {
 
     @SuppressWarnings("unchecked")
     private static <P> DataStream<Tuple4<Long, Integer, Long, P>> generator(
-            StreamExecutionEnvironment env, Options options, String uid, int first, Class<P> payload) {
+            StreamExecutionEnvironment env, Options options, String uid, int first, long records, Class<P> payload) {
         TypeInformation<P> type = payload == String.class
                 ? (TypeInformation<P>) Types.STRING
                 : (TypeInformation<P>) PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
-        long records = options.records;
         WatermarkStrategy<Long> time = options.timestamps
                 ? WatermarkStrategy.<Long>forGenerator(context -> new Now(records))
                         .withTimestampAssigner((number, none) -> EPOCH + number % records)
                 : WatermarkStrategy.noWatermarks();
         return env.fromSource(new NumberSequenceSource(0, options.generators * records - 1), time, uid + "-numbers")
                 .uid(uid + "-numbers")
-                .map(new ToRecord<P>(options, uid, first, payload))
+                .map(new ToRecord<P>(options, uid, first, records, payload))
                 .name(uid).uid(uid)
                 .returns(Types.TUPLE(Types.LONG, Types.INT, Types.LONG, type));
     }

@@ -14,6 +14,7 @@ public final class Options implements Serializable {
     public int maxParallelism;
     public int generators;
     public long records;
+    public long secondRecords;
     public int keys;
     public int shortest;
     public int longest;

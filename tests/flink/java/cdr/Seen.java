@@ -17,14 +17,15 @@ final class Seen implements Serializable {
     private final String name;
     private final Options options;
     private final boolean keyed;
+    private final Pause pause;
     private transient PrintWriter file;
     private transient int subtask;
-    private transient long debtMicros;
 
     Seen(String name, Options options, boolean keyed) {
         this.name = name;
         this.options = options;
         this.keyed = keyed;
+        this.pause = new Pause(options.pauseMicros);
     }
 
     void open(RuntimeContext context) throws IOException {
@@ -36,18 +37,14 @@ final class Seen implements Serializable {
     }
 
     /** {@code count} is how many records of this key its state has counted, this one included. */
-    void record(Tuple4<Long, Integer, Long, ?> record, long count) throws InterruptedException {
+    void record(Tuple4<Long, Integer, Long, ?> record, long count) {
         if (file != null) {
             Object expected = Records.payload(record.f3.getClass(), record.f1, record.f2, options);
             int intact = equal(expected, record.f3) ? 1 : 0;
             int home = !keyed || owner(record.f0) == subtask ? 1 : 0;
             line(record.f1 + "," + record.f2 + "," + record.f0 + "," + subtask + "," + intact + "," + home + "," + count);
         }
-        debtMicros += options.pauseMicros;
-        if (debtMicros >= 1000) { // a sleep is never as short as a microsecond
-            Thread.sleep(debtMicros / 1000);
-            debtMicros %= 1000;
-        }
+        pause.take();
     }
 
     void line(String line) {

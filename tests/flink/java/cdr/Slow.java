@@ -15,11 +15,11 @@ import org.apache.flink.util.Collector;
 final class Slow {
     private Slow() {}
 
-    private static ValueState<Long> counts(RuntimeContext context) {
+    static ValueState<Long> counts(RuntimeContext context) {
         return context.getState(new ValueStateDescriptor<>("count", Types.LONG));
     }
 
-    private static long next(ValueState<Long> counts) throws Exception {
+    static long next(ValueState<Long> counts) throws Exception {
         Long before = counts.value();
         long count = before == null ? 1 : before + 1;
         counts.update(count);

@@ -11,13 +11,15 @@ import org.apache.flink.api.java.tuple.Tuple4;
 final class ToRecord<P> extends RichMapFunction<Long, Tuple4<Long, Integer, Long, P>> {
     private final Options options;
     private final int first;
+    private final long records;
     private final Class<P> payload;
     private final Seen seen;
     private transient Set<Integer> begun;
 
-    ToRecord(Options options, String uid, int first, Class<P> payload) {
+    ToRecord(Options options, String uid, int first, long records, Class<P> payload) {
         this.options = options;
         this.first = first;
+        this.records = records;
         this.payload = payload;
         this.seen = new Seen("first-" + uid, options, false);
     }
@@ -31,8 +33,8 @@ final class ToRecord<P> extends RichMapFunction<Long, Tuple4<Long, Integer, Long
     @Override
     @SuppressWarnings("unchecked")
     public Tuple4<Long, Integer, Long, P> map(Long number) {
-        int generator = first + (int) (number / options.records);
-        long sequence = number % options.records;
+        int generator = first + (int) (number / records);
+        long sequence = number % records;
         if (begun.add(generator)) {
             seen.line(generator + "," + sequence);
         }
