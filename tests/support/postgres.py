@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -48,6 +50,14 @@ def database_of(url: str) -> str:
 
 
 @contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: the first start as root on a machine makes a user for the server, and only one can."""
+    with (Path(tempfile.gettempdir()) / "cdr-pg.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def running_postgres() -> Iterator[Postgres]:
     """Starts a server on an empty data directory (about a second) and removes both afterwards."""
     with warnings.catch_warnings():
@@ -56,7 +66,8 @@ def running_postgres() -> Iterator[Postgres]:
 
     # Not below pytest's directories: a socket's path may have 107 characters, and the server runs as another user.
     folder = tempfile.mkdtemp(prefix="cdr-pg-")
-    server = get_server(folder, cleanup_mode="stop")
+    with _alone():
+        server = get_server(folder, cleanup_mode="stop")
     try:
         # Tests kill clients, not the machine: without waiting for the disk a database is made in a tenth of the time.
         server.psql("ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET full_page_writes = off; SELECT pg_reload_conf();")
