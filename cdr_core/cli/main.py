@@ -12,6 +12,7 @@ import typer
 
 from cdr_core import __version__
 from cdr_core.cli import checkpoint as checkpoint_command
+from cdr_core.cli import drill as drill_commands
 from cdr_core.cli import elements as elements_command
 from cdr_core.cli import generate as generate_command
 from cdr_core.cli import inspect as inspect_command
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 database = typer.Typer(help="The metadata database.", no_args_is_help=True)
 app.add_typer(database, name="db")
+app.add_typer(drill_commands.app, name="drill")
 
 app.command("inspect")(inspect_command.inspect)
 app.command("elements")(elements_command.elements)

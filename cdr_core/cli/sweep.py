@@ -16,15 +16,17 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go and why; remove nothing.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove leftovers of dead attempts and finished recoveries from the workspace, the spill directories and targets.
+    """Remove leftovers of dead attempts, finished recoveries and dead drills from the workspace, the spill
+    directories, the drills' scratch and targets.
 
     Nothing that a row names is touched, and nothing that is not provably of a recovery in this database.
     """
-    from cdr_core.sweep import sweep as sweep_all
+    from cdr_core.drill.leftovers import sweep_all
 
     settings = load_settings()
     with open_repository(settings) as repository:
-        report = sweep_all(repository, settings, dry_run=dry_run)
+        swept = sweep_all(repository, settings, dry_run=dry_run)
+    report = swept.report
     if as_json:
         print_json(
             {
@@ -33,9 +35,12 @@ def sweep(
                 "removed_bytes": report.removed,
                 "leftovers": [leftover.to_json() for leftover in report.leftovers],
                 "left": [{"path": left.path, "why": left.why} for left in report.left],
+                "ended_drills": list(swept.ended),
             }
         )
         return
+    for drill in swept.ended:
+        typer.echo(f"{'would end' if dry_run else 'ended'} {'':>14}  drill {drill}  (whoever ran it is gone)")
     _show(report, dry_run)
 
 

@@ -17,6 +17,8 @@ class Why(StrEnum):
     RELEASED = "the last grant on its spill set is gone"
     FINISHED = "its recovery is over"
     OLDER = "an older attempt left it, and no row names it"
+    EXPIRED = "its recovery checkpoint has expired"
+    LONG_OVER = "its recovery was over long ago, and the database keeps the receipt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,9 @@ class Standing:
     """What the database says about a recovery.
 
     ``named`` = paths (files, or directories with all that is in them) that a row needs; ``released`` = files of spill
-    sets that nobody needs; ``kept`` = what stays even when the recovery is over; ``unclear`` = a manifest that could
-    not be read, so that nobody knows what it names.
+    sets that nobody needs; ``kept`` = what stays even when the recovery is over, until that is long ago (``is_old``);
+    ``held`` = what somebody reads right now; ``expired`` = manifests of recovery checkpoints that are not kept any
+    more; ``unclear`` = a manifest that could not be read, so that nobody knows what it names.
     """
 
     epoch: int
@@ -34,19 +37,32 @@ class Standing:
     released: AbstractSet[str]
     kept: AbstractSet[str]
     unclear: str | None = None
+    held: AbstractSet[str] = frozenset()
+    expired: AbstractSet[str] = frozenset()
+    is_old: bool = False
 
 
 def judge(standing: Standing, epoch: int, path: str) -> Why | None:
     """Why a file of that attempt can go; ``None`` = it stays."""
     if standing.is_final:
-        return None if _covers(standing.kept, path) else Why.FINISHED
+        return _when_over(standing, path)
     if standing.unclear is not None:
         return None
     if path in standing.released and not _covers(standing.named, path):
         return Why.RELEASED
+    if path in standing.expired and not _covers(standing.named, path):
+        return Why.EXPIRED
     if epoch >= standing.epoch or _covers(standing.named, path):
         return None
     return Why.OLDER
+
+
+def _when_over(standing: Standing, path: str) -> Why | None:
+    if _covers(standing.held, path):
+        return None
+    if _covers(standing.kept, path):
+        return Why.LONG_OVER if standing.is_old else None
+    return Why.FINISHED
 
 
 def _covers(names: AbstractSet[str], path: str) -> bool:

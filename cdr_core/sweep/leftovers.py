@@ -60,14 +60,14 @@ def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_r
         objects, odd = objects_below(root)
         found += objects
         left += odd
-    standing = standing_of(repository, recovery)
+    standing = standing_of(repository, recovery, settings.sweep_after)
     if standing.unclear is not None and not standing.is_final:
         left.append(Left(recovery.workspace, f"{standing.unclear} cannot be read, so what it names is not known"))
     leftovers = [*_judged(recovery, standing, found, dry_run)]
     if not dry_run:
-        _tidy(recovery, homes)
+        _tidy(recovery, homes, standing.is_final)
     unpublished, unsure = target.unpublished(recovery, repository.prepared(recovery.id))
-    leftovers += [_unpublished(recovery, file, dry_run) for file in unpublished]
+    leftovers += [_unpublished(recovery, file, standing.is_final, dry_run) for file in unpublished]
     return Report(tuple(leftovers), (*left, *unsure))
 
 
@@ -85,16 +85,16 @@ def _removed(file: Found, recovery_id: str) -> bool:
     return not storage_for(file.name).exists(file.name)
 
 
-def _unpublished(recovery: Recovery, file: Found, dry_run: bool) -> Leftover:
+def _unpublished(recovery: Recovery, file: Found, is_over: bool, dry_run: bool) -> Leftover:
     removed = False
-    if recovery.state.is_final and not dry_run:
+    if is_over and not dry_run:
         with suppress(CdrError):
             storage_for(file.name).delete(file.name)
             removed = True
         if is_local(file.name):
             with suppress(OSError):
                 Path(file.name).parent.rmdir()
-    return Leftover(file.name, file.bytes, recovery.id, file.epoch, target.WHY, recovery.state.is_final, removed)
+    return Leftover(file.name, file.bytes, recovery.id, file.epoch, target.WHY, is_over, removed)
 
 
 def _homes(repository: Repository, recovery: Recovery, settings: Settings) -> list[Path]:
@@ -136,18 +136,18 @@ def _oddities(home: Path) -> Iterator[Left]:
             yield from (Left(str(link), "a link, which cdr makes none of") for link in links)
 
 
-def _tidy(recovery: Recovery, homes: Sequence[Path]) -> None:
+def _tidy(recovery: Recovery, homes: Sequence[Path], is_over: bool) -> None:
     """Remove directories that are empty now, and count anew what tiers hold."""
     for home in homes:
         for directory, epoch in [*_epochs(home)]:
-            if recovery.state.is_final or epoch < recovery.epoch:
+            if is_over or epoch < recovery.epoch:
                 for parent, _, _ in os.walk(directory, topdown=False):
                     with suppress(OSError):
                         Path(parent).rmdir()
         if (home.parent / LEDGER).exists():
             with suppress(OSError):
-                settle(Tier(str(home.parent), None), recovery.id, None if recovery.state.is_final else recovery.epoch)
-        if recovery.state.is_final:
+                settle(Tier(str(home.parent), None), recovery.id, None if is_over else recovery.epoch)
+        if is_over:
             with suppress(OSError):
                 home.rmdir()
 

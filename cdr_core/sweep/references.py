@@ -7,9 +7,11 @@ least one of them. Nothing that no row named can come to be named later, because
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cdr_core.errors import CdrError, Unreadable
@@ -29,10 +31,22 @@ class _Rows:
     loose: frozenset[str]
     released: frozenset[str]
     held: frozenset[str]
+    expired: frozenset[str]
 
 
-def standing_of(repository: Repository, recovery: Recovery) -> Standing:
-    """The facts by which files of this recovery are judged; ``recovery`` was read before the disk was listed."""
+def is_over(repository: Repository, recovery: Recovery) -> bool:
+    """Whether nobody will go on with it: it ended for good, or it was a drill's, and that has its verdict."""
+    if recovery.state.is_final:
+        return True
+    drill = repository.drill_of(recovery.id)
+    return drill is not None and drill.result is not None
+
+
+def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math.inf) -> Standing:
+    """The facts by which files of this recovery are judged; ``recovery`` was read before the disk was listed.
+
+    ``keep_s``: seconds after its end for which plan and receipt stay.
+    """
     first, second = _rows(repository, recovery), _rows(repository, recovery)
     released = first.released & second.released
     unclear: list[str] = []
@@ -41,11 +55,14 @@ def standing_of(repository: Repository, recovery: Recovery) -> Standing:
     kept = frozenset(_paths([recovery.plan_uri or "", *_phase_names(repository, recovery.id)]))
     return Standing(
         epoch=recovery.epoch,
-        is_final=recovery.state.is_final,
+        is_final=is_over(repository, recovery),
         named=named,
         released=released,
-        kept=kept | first.held | second.held,
+        kept=kept,
         unclear=unclear[0] if unclear else None,
+        held=first.held | second.held,
+        expired=first.expired & second.expired,
+        is_old=(datetime.now(UTC) - recovery.updated_at).total_seconds() > keep_s,
     )
 
 
@@ -54,7 +71,8 @@ def _rows(repository: Repository, recovery: Recovery) -> _Rows:
     needed = [each for each in sets if each.state is SpillSetState.SEALED or _holders(each)]
     firm = [recovery.plan_uri or "", *_phase_names(repository, recovery.id)]
     firm += [name for each in needed for name in (each.manifest, *(file.path for file in each.files))]
-    for checkpoint in repository.checkpoints(recovery.id):
+    checkpoints = repository.checkpoints(recovery.id)
+    for checkpoint in checkpoints:
         if checkpoint.state is RecoveryCheckpointState.COMPLETED:
             firm += [checkpoint.manifest or "", *strings(checkpoint.result)]
     for prepared in repository.prepared(recovery.id):
@@ -66,6 +84,9 @@ def _rows(repository: Repository, recovery: Recovery) -> _Rows:
         loose=frozenset(_paths(loose)),
         released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
         held=frozenset(name for each in sets if _at_work(each) for name in names_of(each)),
+        expired=frozenset(
+            _paths(each.manifest or "" for each in checkpoints if each.state is RecoveryCheckpointState.EXPIRED)
+        ),
     )
 
 

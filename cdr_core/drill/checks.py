@@ -1,0 +1,149 @@
+"""What is looked at after a drill's recovery: the rows it published, and whether Flink takes what it wrote.
+
+A check that cannot be carried out is NOT_RUN with the reason; it is never taken for passed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks import sink_for
+from cdr_core.drill.plan import Expect, Query
+from cdr_core.drill.queries import run_queries
+from cdr_core.drill.verdict import FLINK_RESTORE, ROWS, SQL, VERIFY, Check, CheckResult
+from cdr_core.errors import CdrError, Unreadable
+from cdr_core.metadata import Drill
+from cdr_core.settings import Settings
+from cdr_core.storage import join, storage_for
+
+Receipt = Mapping[str, Any]
+NO_FLINK = "No Flink is configured; CDR_DRILL_FLINK names the command that restores a checkpoint."
+
+
+def look(drill: Drill, receipt: Receipt, settings: Settings) -> tuple[Check, ...]:
+    """All checks that the drill's plan asks for, in its order."""
+    wanted = drill.args["checks"]
+    checks: list[Check] = []
+    target = str(drill.args["target"])
+    if wanted["rows"] and target.startswith("parquet:"):
+        checks.append(_guarded(ROWS, lambda: _rows(target, receipt)))
+    if wanted["verify"]:
+        checks.append(_guarded(VERIFY, lambda: _verify(receipt)))
+    queries = tuple(Query(q["name"], q["query"], Expect(q["expect"])) for q in wanted["sql"])
+    if queries:
+        checks += _sql(queries, drill, settings)
+    if wanted["flink_restore"]:
+        checks.append(_guarded(FLINK_RESTORE, lambda: _flink_restore(drill, settings)))
+    return tuple(checks)
+
+
+def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
+    """The same list where there is nothing to look at."""
+    wanted = drill.args["checks"]
+    names = [name for name in (ROWS, VERIFY) if wanted[name] and str(drill.args["target"]).startswith("parquet:")]
+    names += [f"{SQL}: {query['name']}" for query in wanted["sql"]]
+    checks = [Check(name, CheckResult.NOT_RUN, "Nothing was recovered to look at.") for name in names]
+    if wanted["flink_restore"]:
+        configured = bool(settings.drill_flink)
+        sentence = "Nothing was recovered to look at." if configured else NO_FLINK
+        result = CheckResult.NOT_RUN if configured else CheckResult.NOT_CONFIGURED
+        checks.append(Check(FLINK_RESTORE, result, sentence))
+    return tuple(checks)
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:
+        return Check(name, CheckResult.NOT_RUN, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, CdrError) else f"{type(error).__name__}: {error}"
+
+
+def _rows(target: str, receipt: Receipt) -> Check:
+    """Rows counted in the footers of the files that the target's highest manifest lists."""
+    sink, found = sink_for(target), 0
+    for file in published_files(target):
+        with sink.open_file(file) as source:
+            found += pq.ParquetFile(source).metadata.num_rows
+    expected = int(receipt["records"]["source"])
+    if found != expected:
+        return Check(ROWS, CheckResult.FAILED, f"{found:,} rows were recovered, {expected:,} records were in flight.")
+    return Check(ROWS, CheckResult.PASSED, f"{found:,} rows were recovered, as many as records were in flight.")
+
+
+def published_files(target: str) -> Iterator[PreparedFile]:
+    """What a reader of a ``parquet:`` target sees; a target without a manifest is an error, not an empty table."""
+    directory = target.partition(":")[2]
+    manifests = storage_for(directory).list(join(directory, "_cdr"))
+    numbered = {
+        int(uri.rpartition("manifest-")[2].removesuffix(".json")): uri for uri in manifests if "manifest-" in uri
+    }
+    if not numbered:
+        raise Unreadable(f"nothing was published in {directory}", hint="look at the recovery's commit")
+    uri = numbered[max(numbered)]
+    for file in json.loads(storage_for(uri).read(uri))["files"]:
+        yield PreparedFile.from_json(file)
+
+
+def _verify(receipt: Receipt) -> Check:
+    from cdr_core.audit.independent.claims import read_claims
+    from cdr_core.audit.independent.verify import Request, verify
+
+    recovery = receipt["recovery"]
+    claims = read_claims(json.dumps(receipt).encode(), f"the receipt of {recovery['id']}")
+    request = Request(recovery["source"], recovery["target"], recovery["spec"], recovery["parallelism"], claims)
+    report = verify(request)
+    if report.exit_code == 0:
+        return Check(VERIFY, CheckResult.PASSED, "The second reader finds the same records in source and output.")
+    return Check(VERIFY, CheckResult.FAILED, f"The second reader finds the result {report.verdict}.")
+
+
+def _sql(queries: tuple[Query, ...], drill: Drill, settings: Settings) -> list[Check]:
+    names = {query.name: f"{SQL}: {query.name}" for query in queries}
+    try:
+        directory = str(drill.args["target"]).partition(":")[2]
+        files = [join(directory, file.path) for file in published_files(str(drill.args["target"])) if file.records]
+        answers = run_queries(queries, files, drill.id, settings)
+    except Exception as error:
+        return [Check(names[query.name], CheckResult.NOT_RUN, _reason(error), SQL) for query in queries]
+    return [Check(names[query.name], *answers[query.name], kind=SQL) for query in queries]
+
+
+def _flink_restore(drill: Drill, settings: Settings) -> Check:
+    if not settings.drill_flink:
+        return Check(FLINK_RESTORE, CheckResult.NOT_CONFIGURED, NO_FLINK)
+    directory = str(drill.args["target"]).partition(":")[2]
+    command = [*shlex.split(settings.drill_flink), directory]
+    limit = float(drill.args["give_up_s"])
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Check(FLINK_RESTORE, CheckResult.FAILED, f"{command[0]} had not ended after {limit:g} s.")
+    except OSError as error:
+        return Check(FLINK_RESTORE, CheckResult.NOT_RUN, f"{command[0]} could not be started: {error.strerror}.")
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    for line in lines:
+        print(f"flink: {line}", file=sys.stderr)
+    said = f": {lines[-1].strip()[:500]}" if lines else ""
+    result = CheckResult.PASSED if done.returncode == 0 else CheckResult.FAILED
+    return Check(FLINK_RESTORE, result, f"{command[0]} ended with {done.returncode}{said}")

@@ -1,0 +1,130 @@
+"""Ending a drill: collect the facts, judge them, write the result down, and remove what was rehearsed.
+
+The result is written before anything is removed: whoever dies in between leaves a drill that is judged, and files that
+the sweep knows to be of a drill that is over.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cdr_core.drill import checks
+from cdr_core.drill.begin import is_given_up
+from cdr_core.drill.find import METADATA
+from cdr_core.drill.scratch import remove
+from cdr_core.drill.verdict import Facts, Failure, FailureKind, Verdict, judge
+from cdr_core.errors import CdrError, Refused
+from cdr_core.metadata import Drill, Phase, PhaseState, Repository
+from cdr_core.settings import Settings
+from cdr_core.spark.server import find_server, is_supervised, stop_server
+from cdr_core.storage import join, storage_for
+from cdr_core.storage.local import host_id
+from cdr_core.sweep import sweep_recovery
+
+
+def end(repository: Repository, settings: Settings, drill_id: str, failure: Failure | None = None) -> Drill:
+    """The drill with its result; one that has it already returns it as it is. Its scratch is gone afterwards, or the
+    sweep removes it.
+    """
+    drill = repository.drill(drill_id)
+    if drill.result is None:
+        verdict = judge(facts_of(repository, settings, drill, failure))
+        drill = _write(repository, drill, verdict)
+    clean_up(repository, settings, drill)
+    return drill
+
+
+def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: Failure | None) -> Facts:
+    """What is known about a drill whose recovery is over, or will not go on."""
+    modified = drill.args.get("modified")
+    recovered_at = _recovered_at(repository, drill)
+    receipt = repository.receipt(drill.recovery_id) if drill.recovery_id and recovered_at else None
+    looked = checks.look(drill, receipt, settings) if receipt else checks.not_looked(drill, settings)
+    return Facts(
+        started_at=drill.started_at,
+        modified=datetime.fromisoformat(modified) if modified else None,
+        recovered_at=recovered_at,
+        balance=str(receipt["verdict"]) if receipt else None,
+        failure=None if recovered_at else _explained(repository, drill, failure),
+        given_up=recovered_at is None and is_given_up(drill, datetime.now(UTC)),
+        rto_limit_s=drill.args.get("rto_limit_s"),
+        rpo_limit_s=drill.args.get("rpo_limit_s"),
+        looked=looked,
+    )
+
+
+def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
+    """Remove what a drill that is over left on this host: its rows, its recovery's workspace, its Spark servers.
+
+    Only what bears the drill's or its recovery's own name; whatever cannot be removed is left to the sweep.
+    """
+    if drill.args.get("host") != host_id():
+        return
+    for name in filter(None, (drill.recovery_id, drill.id)):
+        with suppress(CdrError, OSError):
+            _remove_server(settings.home / "spark" / name)
+    if drill.recovery_id is not None:
+        with suppress(CdrError):
+            # Nobody goes on with it. Refused where it is done, or where something may be published: that is removed.
+            repository.cancel(drill.recovery_id, force=True)
+    with suppress(CdrError):
+        remove(str(drill.args["scratch"]), drill.id)
+    if drill.recovery_id is not None:
+        sweep_recovery(repository, drill.recovery_id, settings)
+
+
+def _remove_server(directory: Path) -> None:
+    running = find_server(directory)
+    if running is not None:
+        stop_server(running)
+    if directory.is_dir() and not directory.is_symlink() and not is_supervised(directory):
+        shutil.rmtree(directory)
+
+
+def _write(repository: Repository, drill: Drill, verdict: Verdict) -> Drill:
+    try:
+        return repository.end_drill(
+            drill.id,
+            verdict.result,
+            checks=[check.to_json() for check in verdict.checks],
+            rto_s=verdict.rto_s,
+            rpo_s=verdict.rpo_s,
+            error=verdict.sentence,
+        )
+    except Refused:
+        # Somebody was faster; the first result is the one that counts.
+        return repository.drill(drill.id)
+
+
+def _recovered_at(repository: Repository, drill: Drill) -> datetime | None:
+    if drill.recovery_id is None:
+        return None
+    commit = next(row for row in repository.phases(drill.recovery_id) if row.name is Phase.COMMIT)
+    return commit.ended_at if commit.state is PhaseState.DONE else None
+
+
+def _explained(repository: Repository, drill: Drill, failure: Failure | None) -> Failure:
+    """Why it did not end well: what its runner said, else what the recovery's row says."""
+    if failure is None:
+        said = repository.recovery(drill.recovery_id).error if drill.recovery_id else None
+        sentence = said or "Whoever ran the drill was stopped before its recovery ended."
+        failure = Failure(FailureKind.SURROUNDINGS, sentence)
+    if failure.kind is FailureKind.CHECKPOINT and drill.args.get("modified") and not _is_there(drill.checkpoint):
+        return Failure(
+            FailureKind.SURROUNDINGS,
+            f"{drill.checkpoint} was removed while it was drilled; let the job retain more checkpoints "
+            "(execution.checkpointing.num-retained).",
+        )
+    return failure
+
+
+def _is_there(checkpoint: str) -> bool:
+    """Whether the checkpoint still is one; a storage that does not answer says nothing."""
+    uri = join(checkpoint, METADATA)
+    try:
+        return storage_for(uri).exists(uri)
+    except CdrError:
+        return True
