@@ -6,7 +6,7 @@ the database, and no statement here fetches a receipt or a whole ledger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -87,10 +87,10 @@ class Overview:
     _database: Database
 
     def recovery_page(
-        self, limit: int = 50, offset: int = 0, state: RecoveryState | None = None, search: str = ""
+        self, limit: int = 50, offset: int = 0, states: Collection[RecoveryState] = (), search: str = ""
     ) -> RecoveryPage:
-        """Newest first. ``search`` is part of an id, a checkpoint, a target or a spec, in any case."""
-        wanted = _filtered(state, search)
+        """Newest first; no states = all. ``search`` is part of an id, a checkpoint, a target or a spec, in any case."""
+        wanted = _filtered(states, search)
         page = (
             wanted.order_by(RecoveryRow.created_at.desc(), RecoveryRow.id)
             .limit(max(0, min(limit, LONGEST_PAGE)))
@@ -98,7 +98,7 @@ class Overview:
         )
         with self._database.read() as session:
             by_state = _by_state(session)
-            unfiltered = state is None and not search
+            unfiltered = not states and not search
             total = sum(by_state.values()) if unfiltered else _count(session, wanted)
             # First the ids: a row holds its spec and its plan's summary, and only those that are shown are read whole.
             return RecoveryPage(_lines(session, session.scalars(page).all()), total, by_state)
@@ -146,10 +146,10 @@ class Overview:
         return found[0]
 
 
-def _filtered(state: RecoveryState | None, search: str) -> Select[str]:
+def _filtered(states: Collection[RecoveryState], search: str) -> Select[str]:
     wanted = select(RecoveryRow.id)
-    if state is not None:
-        wanted = wanted.where(RecoveryRow.state == state)
+    if states:
+        wanted = wanted.where(RecoveryRow.state.in_(states))
     if not search:
         return wanted
     like = f"%{_escaped(search[:LONGEST_SEARCH].lower())}%"

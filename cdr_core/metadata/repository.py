@@ -17,11 +17,12 @@ from cdr_core.metadata.overview import Overview
 from cdr_core.metadata.readers import Readers
 from cdr_core.metadata.rows import lock_recovery
 from cdr_core.metadata.states import CANCEL, CommandState, Phase
+from cdr_core.metadata.statistics import StatisticsReader
 from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner
 
 
-class Repository(Readers, Drills, Overview):
+class Repository(Readers, Drills, Overview, StatisticsReader):
     """One metadata database. Usable from several threads; a forked child opens its own.
 
     Every method is one transaction and raises only cdr's own errors: ``DatabaseUnavailable`` when the database is away.

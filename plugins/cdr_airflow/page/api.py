@@ -1,0 +1,106 @@
+"""The API under ``/cdr/api/v1``. Every route names who may use it; failures are ``{"error", "hint"}``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from cdr_airflow.page import access, views
+from cdr_airflow.page.database import Rows
+from cdr_airflow.page.exports import Exports
+from cdr_airflow.page.recovery import detail
+from cdr_airflow.page.runs import recovery_of_run
+from cdr_core import settings
+from cdr_core.errors import NotFound
+from cdr_core.metadata import RecoveryState, Repository
+from cdr_core.metadata.overview import LONGEST_PAGE, LONGEST_SEARCH
+from cdr_core.metadata.states import RUNNING_STATES
+from cdr_core.phases.asking import ask_for_checkpoint
+
+READ = [Depends(access.may_read)]
+ACT = [Depends(access.may_act), Depends(access.refuse_foreign_origin)]
+
+router = APIRouter(prefix="/api/v1")
+
+
+@router.get("/recoveries", dependencies=READ)
+def recoveries(
+    rows: Rows,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE)] = 50,
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    state: Annotated[RecoveryState | Literal["running"] | None, Query()] = None,
+    q: Annotated[str, Query(max_length=LONGEST_SEARCH)] = "",
+) -> dict[str, Any]:
+    """Newest first; ``q`` is part of an id, a checkpoint, a target or a spec; ``running`` are all states of a phase."""
+    states = RUNNING_STATES.values() if state == "running" else [] if state is None else [RecoveryState(state)]
+    page, now = rows.recovery_page(limit, offset, tuple(states), q.strip()), datetime.now(UTC)
+    return {
+        "recoveries": [views.line(line, now) for line in page.lines],
+        "total": page.total,
+        "limit": limit,
+        "offset": offset,
+        "by_state": {str(each): count for each, count in page.by_state.items()},
+    }
+
+
+@router.get("/recoveries/{recovery}", dependencies=READ)
+def recovery(rows: Rows, recovery: str, request: Request, may_act: access.MayAct) -> dict[str, Any]:
+    return detail(rows, recovery, settings.load(), _exports(request), may_act=may_act)
+
+
+@router.get("/recoveries/{recovery}/receipt", dependencies=READ)
+def receipt(rows: Rows, recovery: str) -> Response:
+    """The receipt as a file, the very one that ``cdr receipt`` prints."""
+    body = rows.receipt(recovery)
+    if body is None:
+        raise NotFound(f"recovery {recovery} has no receipt, it is {rows.recovery(recovery).state}")
+    return Response(
+        json.dumps(body, indent=2),
+        media_type="application/json",
+        headers={"Content-Disposition": f'attachment; filename="cdr-receipt-{recovery}.json"'},
+    )
+
+
+@router.post("/recoveries/{recovery}/checkpoints", dependencies=ACT)
+def take_checkpoint(rows: Rows, recovery: str) -> JSONResponse:
+    """Ask the drain for a checkpoint: 202 with the command to follow; 200 with its last one where the drain is over."""
+    asked = ask_for_checkpoint(rows, recovery)
+    if isinstance(asked, int):
+        return JSONResponse({"recovery": recovery, "checkpoint": asked, "state": "COMPLETED"})
+    return JSONResponse({"recovery": recovery, "command": views.command(asked)}, 202)
+
+
+@router.get("/recoveries/{recovery}/commands/{number}", dependencies=READ)
+def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
+    """What became of something that was asked for."""
+    return views.command(_command(rows, recovery, number))
+
+
+@router.post("/recoveries/{recovery}/checkpoints/{number}/export", dependencies=ACT)
+def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> JSONResponse:
+    """Write it below the export root as a checkpoint in Flink's format: 201 when it is there, 202 while it is made."""
+    known = rows.recovery(recovery)
+    state = _exports(request).start(rows, settings.load().export_root, known.id, number)
+    return JSONResponse({"recovery": known.id, "checkpoint": number, **state}, 201 if state["state"] == "DONE" else 202)
+
+
+@router.get("/runs/{dag_id}/{run_id:path}", dependencies=[Depends(access.may_read_run), *READ])
+def run(rows: Rows, dag_id: str, run_id: str) -> dict[str, Any]:
+    """The recovery that a run of a DAG works on; ``null`` before it has one, and for other DAGs."""
+    return {"dag": dag_id, "run": run_id, "recovery": recovery_of_run(rows, dag_id, run_id)}
+
+
+def _exports(request: Request) -> Exports:
+    exports: Exports = request.app.state.exports
+    return exports
+
+
+def _command(rows: Repository, recovery: str, number: int) -> Any:
+    for each in rows.commands(recovery):
+        if each.id == number:
+            return each
+    raise NotFound(f"recovery {recovery} has no command {number}")

@@ -1,0 +1,69 @@
+"""The page's application: one shell for every page, the API, the metrics, and headers that let nothing else in."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+
+from cdr_airflow.page import access, api, drills, prometheus
+from cdr_airflow.page.answers import add_handlers
+from cdr_airflow.page.database import Opened, Rows
+from cdr_airflow.page.exports import Exports
+
+STATIC = Path(__file__).parent / "static"
+READ = [Depends(access.may_read)]
+
+_HEADERS = {
+    # No inline script or style, nothing from elsewhere, and no frame but Airflow's own.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+}
+
+
+def make_page() -> FastAPI:
+    """A new application; Airflow mounts one under ``/cdr``."""
+    app = FastAPI(title="cdr", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.database = Opened()
+    app.state.exports = Exports()
+    add_handlers(app)
+    app.middleware("http")(_with_headers)
+    app.include_router(drills.router)
+    app.include_router(api.router)
+    app.add_api_route("/metrics", _metrics, dependencies=READ, response_class=PlainTextResponse)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_api_route("/runs/{dag_id}/{run_id:path}", _shell, dependencies=[Depends(access.may_read_run), *READ])
+    app.add_api_route("/drills", _shell, dependencies=[Depends(access.may_read_drills)])
+    app.add_api_route("/drills/{drill}", _shell, dependencies=[Depends(access.may_read_drills)])
+    app.add_api_route("/recoveries/{recovery}", _shell, dependencies=READ)
+    app.add_api_route("/", _shell, dependencies=READ)
+    return app
+
+
+async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    # What is shown is of this moment; the modules may change with the next release.
+    response.headers.setdefault("Cache-Control", "no-cache")
+    return response
+
+
+def _shell(request: Request) -> HTMLResponse:
+    """The same few lines for every page: its modules find out from the address what to show."""
+    base = html.escape(f"{request.scope.get('root_path', '')}/", quote=True)
+    return HTMLResponse((STATIC / "index.html").read_text().replace("${base}", base))
+
+
+def _metrics(rows: Rows) -> PlainTextResponse:
+    now = datetime.now(UTC)
+    found = prometheus.metrics(rows.statistics(), rows.newest_drills(), rows.drill_counts(), now)
+    return PlainTextResponse(prometheus.render(found), media_type=prometheus.CONTENT_TYPE)

@@ -1,0 +1,97 @@
+"""Restore drills as the page shows them: history, pass rate, how long recovery took, how old the last success is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from cdr_airflow.page import access
+from cdr_airflow.page.database import Rows
+from cdr_core.drill.history import staleness
+from cdr_core.metadata import Drill, DrillOutcome
+from cdr_core.metadata.statistics import DrillCount
+from cdr_core.settings import mask
+
+READ = [Depends(access.may_read_drills)]
+MOST_DRILLS = 500
+
+router = APIRouter(prefix="/api/v1/drills")
+
+
+@router.get("", dependencies=READ)
+def drills(
+    rows: Rows,
+    limit: Annotated[int, Query(ge=1, le=MOST_DRILLS)] = 100,
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    plan: Annotated[str | None, Query(max_length=200)] = None,
+) -> dict[str, Any]:
+    """Newest first, of one plan or of all; ``plans`` sums up each plan over its whole history."""
+    now = datetime.now(UTC)
+    counts = rows.drill_counts()
+    return {
+        "drills": [drill_json(drill) for drill in rows.drills(limit, offset, plan=plan)],
+        "total": sum(each.count for each in counts if plan is None or each.plan == plan),
+        "limit": limit,
+        "offset": offset,
+        "plans": plans(rows.newest_drills(), counts, now),
+    }
+
+
+@router.get("/{drill}", dependencies=READ)
+def one(rows: Rows, drill: str) -> dict[str, Any]:
+    return drill_json(rows.drill(drill))
+
+
+def plans(newest: Sequence[Drill], counts: Sequence[DrillCount], now: datetime) -> list[dict[str, Any]]:
+    """Each plan's (or, without one, job's) last success and pass rate. A drill that could not run counts for neither:
+    it says nothing about the checkpoint.
+    """
+    sums: dict[tuple[str, str], dict[DrillOutcome | None, int]] = defaultdict(lambda: defaultdict(int))
+    for each in counts:
+        sums[each.plan, "" if each.plan else each.job][each.result] += each.count
+    answer = []
+    for stale in staleness(newest, now):
+        counted = sums[stale.plan, "" if stale.plan else stale.job]
+        judged = sum(counted[result] for result in (DrillOutcome.PASSED, DrillOutcome.FAILED, DrillOutcome.TIMED_OUT))
+        answer.append(
+            stale.to_json()
+            | {
+                "sentence": stale.sentence,
+                "counts": {str(result): counted[result] for result in DrillOutcome},
+                "running": counted[None],
+                "pass_rate": round(counted[DrillOutcome.PASSED] / judged, 4) if judged else None,
+            }
+        )
+    return answer
+
+
+def drill_json(drill: Drill) -> dict[str, Any]:
+    """A drill; its checks say themselves what a failure means and what to do."""
+    seconds = None if drill.ended_at is None else round((drill.ended_at - drill.started_at).total_seconds(), 3)
+    return {
+        "drill": drill.id,
+        "job": str(drill.args.get("job") or ""),
+        "plan": str(drill.args.get("plan") or ""),
+        "parallelism": str(drill.args.get("parallelism") or ""),
+        "checkpoint": mask(drill.checkpoint),
+        "recovery": drill.recovery_id,
+        "result": None if drill.result is None else str(drill.result),
+        "started_at": drill.started_at.isoformat(timespec="milliseconds"),
+        "ended_at": None if drill.ended_at is None else drill.ended_at.isoformat(timespec="milliseconds"),
+        "seconds": seconds,
+        "rto_s": drill.rto_s,
+        "rpo_s": drill.rpo_s,
+        "rto_limit_s": drill.args.get("rto_limit_s"),
+        "rpo_limit_s": drill.args.get("rpo_limit_s"),
+        "error": None if drill.error is None else mask(drill.error),
+        "checks": [_check(check) for check in drill.checks],
+    }
+
+
+def _check(check: Any) -> dict[str, str]:
+    names = ("name", "result", "sentence", "means", "do")
+    return {name: mask(str(check.get(name) or "")) for name in names}

@@ -1,0 +1,103 @@
+"""Exports of recovery checkpoints, below one root: a web user chooses a checkpoint, never a path.
+
+An export may take minutes, longer than a browser waits. It runs in a thread of the api-server; ``_metadata`` is written
+last and exclusively, so whether it is finished is seen in the directory itself, by every worker and after a restart.
+What failed is remembered by this process only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from typing import Any
+
+from cdr_core.errors import CdrError, NotReady
+from cdr_core.metadata import Repository
+from cdr_core.storage import join, storage_for
+
+PATIENCE_SECONDS = 20.0
+"""How long a request waits for its export before it is told to look again."""
+
+METADATA_FILE = "_metadata"
+
+Work = Callable[[Repository, str, int, str], Any]
+
+
+class Exports:
+    """At most one export at a time: they copy whole spill sets, and the api-server has other things to do."""
+
+    def __init__(self, work: Work | None = None, patience: float = PATIENCE_SECONDS) -> None:
+        self._work, self._patience = work, patience
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: tuple[str, Future[Any]] | None = None
+        self._failed: dict[str, str] = {}
+
+    def start(self, repository: Repository, root: str, recovery: str, number: int) -> dict[str, Any]:
+        """The finished export, or ``RUNNING``; an export that failed in time is raised."""
+        directory = place(root, recovery, number)
+        future = self._submit(directory, lambda: self._export(repository, recovery, number, directory))
+        try:
+            exported = future.result(self._patience)
+        except NotYet:
+            return {"state": "RUNNING", "directory": directory}
+        return {
+            "state": "DONE",
+            "directory": exported.directory,
+            "records": exported.records,
+            "bytes": exported.bytes,
+        }
+
+    def state_of(self, root: str, recovery: str, number: int) -> str | None:
+        """Where the finished export lies, ``"…"`` while it is written here, ``None`` if there is none."""
+        directory = place(root, recovery, number)
+        with self._lock:
+            if self._running is not None and self._running[0] == directory and not self._running[1].done():
+                return "…"
+        target = join(directory, METADATA_FILE)
+        return directory if storage_for(target).exists(target) else None
+
+    def failure_of(self, root: str, recovery: str, number: int) -> str | None:
+        with self._lock:
+            return self._failed.get(place(root, recovery, number))
+
+    def _submit(self, directory: str, work: Callable[[], Any]) -> Future[Any]:
+        with self._lock:
+            if self._running is not None and not self._running[1].done():
+                if self._running[0] == directory:
+                    return self._running[1]
+                raise NotReady("another export is running", hint="wait for it, or use: cdr checkpoint --to DIR")
+            self._failed.pop(directory, None)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="cdr-export")
+            future = self._pool.submit(work)
+            self._running = (directory, future)
+            return future
+
+    def _export(self, repository: Repository, recovery: str, number: int, directory: str) -> Any:
+        try:
+            return self._worker()(repository, recovery, number, directory)
+        except CdrError as error:
+            self._remember(directory, str(error))
+            raise
+        except Exception as error:
+            self._remember(directory, f"the export failed: {type(error).__name__}.")
+            raise
+
+    def _remember(self, directory: str, sentence: str) -> None:
+        with self._lock:
+            self._failed[directory] = sentence
+
+    def _worker(self) -> Work:
+        if self._work is not None:
+            return self._work
+        from cdr_core.phases.export import export_checkpoint
+
+        return export_checkpoint
+
+
+def place(root: str, recovery: str, number: int) -> str:
+    """Made of an id that the database knows and a number, so it cannot lead out of the root."""
+    return join(root, f"{recovery}-chk-{number}")

@@ -1,0 +1,59 @@
+"""Where the records went: from old to new subtasks, per exchange, small enough to be drawn. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdr_core.metadata.overview import Flow
+
+MOST_NODES = 48
+"""Subtasks on a side that a person can tell apart; more of them are drawn in groups of neighbours."""
+
+
+def picture(plan: Mapping[str, Any] | None, flows: Sequence[Flow]) -> list[dict[str, Any]]:
+    """One picture an exchange of the plan, in its order; ``None`` new subtasks = the filter has not decided yet."""
+    by_exchange: dict[str, list[Flow]] = defaultdict(list)
+    for flow in flows:
+        by_exchange[flow.exchange].append(flow)
+    return [_exchange(exchange, by_exchange[exchange["name"]]) for exchange in (plan or {}).get("exchanges", [])]
+
+
+def _exchange(exchange: Mapping[str, Any], flows: Sequence[Flow]) -> dict[str, Any]:
+    old, new = exchange["down"]
+    left, right = _group(old), _group(new)
+    links: dict[tuple[int, int | None], list[int]] = defaultdict(lambda: [0, 0])
+    for flow in flows:
+        target = None if flow.new_down is None else flow.new_down // right
+        sums = links[flow.down // left, target]
+        sums[0] += flow.records
+        sums[1] += flow.bytes
+    return {
+        "exchange": exchange["name"],
+        "partitioner": exchange["partitioner"],
+        "old": _side(old, left),
+        "new": _side(new, right),
+        "records": sum(flow.records for flow in flows),
+        "bytes": sum(flow.bytes for flow in flows),
+        "links": [
+            {"from": down, "to": target, "records": records, "bytes": size}
+            for (down, target), (records, size) in sorted(links.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+        ],
+    }
+
+
+def _group(subtasks: int) -> int:
+    return max(1, -(-subtasks // MOST_NODES))
+
+
+def _side(subtasks: int, group: int) -> dict[str, Any]:
+    starts = range(0, subtasks, group)
+    return {
+        "subtasks": subtasks,
+        "group": group,
+        "nodes": [
+            str(start) if min(start + group, subtasks) - start == 1 else f"{start}–{min(start + group, subtasks) - 1}"
+            for start in starts
+        ],
+    }

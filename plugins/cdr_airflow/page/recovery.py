@@ -1,0 +1,91 @@
+"""Everything the page shows of one recovery, put together from a few short reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from cdr_airflow.page import flow, views
+from cdr_airflow.page.exports import Exports
+from cdr_core.metadata import (
+    Phase,
+    PhaseState,
+    RecoveryCheckpoint,
+    RecoveryCheckpointState,
+    RecoveryState,
+    Repository,
+)
+from cdr_core.settings import Settings
+
+MOST_CHECKPOINTS = 200
+MOST_COMMANDS = 20
+
+
+def detail(
+    rows: Repository, recovery_id: str, settings: Settings, exports: Exports, *, may_act: bool
+) -> dict[str, Any]:
+    """One recovery. Its reads are several transactions: what a running one says may be a moment apart."""
+    now = datetime.now(UTC)
+    line = rows.recovery_line(recovery_id)
+    recovery = rows.recovery(recovery_id)
+    checkpoints = rows.checkpoints(recovery_id)
+    published = bool(rows.commit_log(recovery_id))
+    sums = rows.ledger_sums(recovery_id)
+    filtered = any(each.phase is Phase.FILTER for each in sums)
+    drill = rows.drill_of(recovery_id)
+    return views.line(line, now) | {
+        "spec": recovery.spec,
+        "options": {"on_corrupt": recovery.options.get("on_corrupt"), "commit": recovery.options.get("commit")},
+        "workspace": recovery.workspace,
+        "plan": recovery.plan_summary,
+        "rpo_s": views.age_of_source(recovery),
+        "quarantined": _quarantined(line.phases),
+        "drill": None if drill is None else drill.id,
+        "flow": flow.picture(recovery.plan_summary, rows.flows(recovery_id, Phase.FILTER if filtered else Phase.READ)),
+        "ledger": views.ledger(sums),
+        "attempts": views.attempts(rows.attempts(recovery_id), now),
+        "checkpoints": [_checkpoint(row, settings, exports, recovery_id) for row in checkpoints[-MOST_CHECKPOINTS:]],
+        "checkpoints_in_all": len(checkpoints),
+        "commands": [views.command(row) for row in rows.commands(recovery_id)[-MOST_COMMANDS:]],
+        "receipt": rows.has_receipt(recovery_id),
+        "actions": {
+            "take": _why_not_take(line.state, line.phases, may_act=may_act),
+            "export": _why_not_export(line.state, published=published, may_act=may_act),
+        },
+    }
+
+
+def _checkpoint(row: RecoveryCheckpoint, settings: Settings, exports: Exports, recovery_id: str) -> dict[str, Any]:
+    complete = row.state is RecoveryCheckpointState.COMPLETED
+    where = (settings.export_root, recovery_id, row.checkpoint_id)
+    return views.checkpoint(row, exports.state_of(*where) if complete else None) | {
+        "export_error": exports.failure_of(*where) if complete else None
+    }
+
+
+def _quarantined(phases: tuple[Any, ...]) -> int:
+    return int((phases[0].result or {}).get("quarantined", 0))
+
+
+def _why_not_take(state: RecoveryState, phases: tuple[Any, ...], *, may_act: bool) -> str | None:
+    """``None`` = it can be asked for now; else why not, in a sentence."""
+    if not may_act:
+        return "You may look at recoveries, but not act on them."
+    if state.is_final:
+        return f"The recovery is {state}; its checkpoints are no longer needed."
+    drain = next(row for row in phases if row.name is Phase.DRAIN)
+    if drain.state is PhaseState.DONE:
+        return "The drain is over; its last checkpoint is complete."
+    if drain.state is not PhaseState.RUNNING:
+        return "A checkpoint can be taken while the recovery drains."
+    return None
+
+
+def _why_not_export(state: RecoveryState, *, published: bool, may_act: bool) -> str | None:
+    if not may_act:
+        return "You may look at recoveries, but not act on them."
+    if state.is_final:
+        return f"The recovery is {state}; its spilled records are gone."
+    if published:
+        return "It has begun to publish; an export would hold those records again."
+    return None

@@ -1,0 +1,36 @@
+"""From a run of a DAG to its recovery: what its first task said, or else whose attempts it began."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cdr_core.metadata import Repository
+
+RECOVERY_KEY = "recovery"
+"""XCom under which the first task names the recovery, also where it found one that was done already."""
+
+OWN_DAGS = "cdr_"
+"""How our DAGs begin. Scheduled runs of different DAGs share their ids, so a run's id alone names nothing."""
+
+_RECOVERY_ID = re.compile(r"r-[0-9a-f]{4,64}")
+
+
+def recovery_of_run(rows: Repository, dag_id: str, run_id: str) -> str | None:
+    named = _named_by_task(dag_id, run_id)
+    if named is not None:
+        return named
+    return rows.recovery_of_run(run_id) if dag_id.startswith(OWN_DAGS) else None
+
+
+def _named_by_task(dag_id: str, run_id: str) -> str | None:
+    # Not at the top: Airflow's models are loaded by the api-server anyway, and by nobody who only tests this package.
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found: Any = session.scalars(
+            XComModel.get_many(run_id=run_id, key=RECOVERY_KEY, dag_ids=[dag_id]).limit(1)
+        ).first()
+        value = None if found is None else XComModel.deserialize_value(found)
+    return value if isinstance(value, str) and _RECOVERY_ID.fullmatch(value) else None

@@ -1,0 +1,87 @@
+// Recovery checkpoints: take one while it drains, export a complete one.
+
+import { act } from "./api.js";
+import { card, empty, h, notice } from "./dom.js";
+import { ago, count, duration, kind, time, word } from "./format.js";
+
+const OPEN = ["REQUESTED", "ACCEPTED"];
+const SHOWN = 20;
+
+/** `memory` outlives the redrawing: what was asked here, and what came of it. */
+export function checkpoints(answer, memory, refresh) {
+  settle(answer, memory);
+  const why = answer.actions.take;
+  const waiting = memory.asked !== null;
+  const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: () => take(answer, memory, refresh) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
+  const said = memory.said && notice(memory.said.kind, "checkpoint-message", memory.said.what, memory.said.more);
+  const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", why ?? "Take one: the recovery then goes on from there after a crash, and it can be exported for Flink.");
+  return card("Recovery checkpoints", "checkpoints", [said && h("div", { class: "pad" }, said), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
+}
+
+/** Looks up the command that was given here. */
+function settle(answer, memory) {
+  if (memory.asked === null) return;
+  const command = answer.commands.find((each) => each.id === memory.asked);
+  if (!command || OPEN.includes(command.state)) return;
+  memory.asked = null;
+  memory.said = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: "Ask again while it drains." };
+}
+
+async function take(answer, memory, refresh) {
+  memory.busy = true;
+  memory.said = null;
+  try {
+    const given = await act(`recoveries/${encodeURIComponent(answer.recovery)}/checkpoints`);
+    if (given.command) memory.asked = given.command.id;
+    else memory.said = { kind: "good", what: `The drain is over; its last checkpoint is ${given.checkpoint}.` };
+  } catch (error) {
+    memory.said = refusal(error);
+  }
+  memory.busy = false;
+  refresh(true);
+}
+
+async function save(answer, number, memory, refresh) {
+  memory.busy = number;
+  memory.said = null;
+  refresh(true);
+  try {
+    const made = await act(`recoveries/${encodeURIComponent(answer.recovery)}/checkpoints/${number}/export`);
+    memory.said = made.state === "DONE"
+      ? { kind: "good", what: `Checkpoint ${number} was exported: ${count(made.records)} records.`, more: made.directory }
+      : { kind: "warn", what: `Checkpoint ${number} is still being exported.`, more: `It is whole when its _metadata is in ${made.directory}; this page then shows it.` };
+  } catch (error) {
+    memory.said = refusal(error);
+  }
+  memory.busy = false;
+  refresh(true);
+}
+
+function refusal(error) {
+  return { kind: "bad", what: `${error.message}.`, more: error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "" };
+}
+
+function table(answer, memory, refresh) {
+  const newest = [...answer.checkpoints].reverse().slice(0, SHOWN);
+  const rows = newest.map((each) =>
+    h(
+      "tr", { "data-testid": "checkpoint-row", "data-checkpoint": each.id },
+      h("td", { class: "num" }, each.id), h("td", {}, h("span", { class: `pill ${kind(each.state)}` }, word(each.state))),
+      h("td", { class: "num" }, each.epoch), h("td", { class: "nowrap", title: time(each.triggered_at) }, ago(each.triggered_at)), h("td", { class: "num" }, duration(each.seconds)),
+      h("td", { class: "wraps" }, each.exported && each.exported !== "…" ? ["exported to ", h("span", { class: "mono" }, each.exported)] : (each.export_error ?? each.reason ?? "")),
+      h("td", { class: "num" }, exporting(answer, each, memory, refresh)),
+    ),
+  );
+  const left = answer.checkpoints_in_all - newest.length;
+  return [
+    h("table", {}, h("thead", {}, h("tr", {}, ["Number", "State", "Epoch", "Asked", "Took", "", ""].map((name) => h("th", { class: ["Number", "Epoch", "Took"].includes(name) ? "num" : null }, name)))), h("tbody", {}, rows)),
+    left > 0 && h("p", { class: "sub pad" }, `and ${count(left)} older ones`),
+  ];
+}
+
+function exporting(answer, each, memory, refresh) {
+  if (each.state !== "COMPLETED" || (each.exported && each.exported !== "…")) return null;
+  const why = answer.actions.export;
+  const busy = memory.busy === each.id || each.exported === "…";
+  return h("button", { disabled: why !== null || memory.busy !== false || busy, title: why ?? "Write it as a checkpoint in Flink's format", "data-testid": `export-${each.id}`, onclick: () => save(answer, each.id, memory, refresh) }, busy ? "Exporting …" : "Export");
+}

@@ -1,0 +1,84 @@
+// Which page this is, keeping it fresh, and what to show when that fails.
+
+import { Failure } from "./api.js";
+import { h, notice } from "./dom.js";
+import { clock } from "./format.js";
+import { drills } from "./drills.js";
+import { list } from "./list.js";
+import { recovery } from "./recovery.js";
+import { run } from "./run.js";
+
+const main = document.getElementById("main");
+const fresh = document.getElementById("fresh");
+const PAGES = [
+  [/^recoveries\/([^/]+)$/, (found) => recovery(decodeURIComponent(found[1]))],
+  [/^drills$/, () => drills(null)],
+  [/^drills\/([^/]+)$/, (found) => drills(decodeURIComponent(found[1]))],
+  [/^runs\/([^/]+)\/(.+)$/, (found) => run(decodeURIComponent(found[1]), decodeURIComponent(found[2]))],
+  [/^$/, () => list()],
+];
+
+function here() {
+  const base = new URL(document.baseURI).pathname;
+  return window.location.pathname.slice(base.length).replace(/\/$/, "");
+}
+
+function choose() {
+  const path = here();
+  for (const [pattern, make] of PAGES) {
+    const found = pattern.exec(path);
+    if (found) return make(found);
+  }
+  return list();
+}
+
+function mark() {
+  const section = here().startsWith("drills") ? "drills" : "./";
+  for (const link of document.querySelectorAll(".tabs a")) {
+    if (link.getAttribute("href") === section) link.setAttribute("aria-current", "page");
+  }
+}
+
+/** Calls the page's `load` again and again; what it returns says what is shown and how soon to look again. */
+async function follow(page) {
+  let last = null;
+  let shown = null;
+  let lastFresh = null;
+  let timer = null;
+  const again = (seconds) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => tick(), 1000 * seconds);
+  };
+  async function tick(redraw = false) {
+    if (document.hidden) return again(2);
+    try {
+      const answer = await page.load();
+      const text = JSON.stringify(answer);
+      // An unchanged answer leaves the page alone: nobody's selection or focus is lost.
+      if (redraw || text !== last || shown !== "page") main.replaceChildren(...[page.show(answer, tick)].flat());
+      [last, shown] = [text, "page"];
+      lastFresh = new Date().toISOString();
+      fresh.textContent = `As of ${clock(lastFresh)}`;
+      fresh.classList.remove("old");
+      again(page.seconds(answer));
+    } catch (error) {
+      if (!(error instanceof Failure)) console.error(error);
+      failed(error);
+      again(error.status === 401 || error.status === 404 ? 30 : 5);
+    }
+  }
+  function failed(error) {
+    shown = "failure";
+    const hint = error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "";
+    const sentence = error instanceof Failure ? `${error.message}.` : "The page failed, which it never should.";
+    const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database is away" }[error.status] ?? "Something failed";
+    main.replaceChildren(h("h1", {}, title), notice("bad", "failure", sentence, hint));
+    fresh.textContent = lastFresh ? `Last answer at ${clock(lastFresh)}` : "";
+    fresh.classList.add("old");
+  }
+  document.addEventListener("visibilitychange", () => document.hidden || tick());
+  await tick();
+}
+
+mark();
+follow(choose());

@@ -1,0 +1,178 @@
+"""Rows as answers: what the API says about a recovery. Pure; nothing here asks the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from cdr_core.metadata import (
+    Attempt,
+    AttemptState,
+    Command,
+    PhaseProgress,
+    PhaseState,
+    Recovery,
+    RecoveryCheckpoint,
+    RecoveryState,
+)
+from cdr_core.metadata.overview import LedgerSum, RecoveryLine
+from cdr_core.metadata.progress import fraction, phase_status
+from cdr_core.settings import mask
+
+_GO_ON = "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept."
+_READ, _COMMIT = 0, 4
+
+
+def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
+    """A recovery as the list shows it; the same names as ``cdr status --json`` where they mean the same."""
+    return {
+        "recovery": recovery.id,
+        "job": job_of(recovery.spec),
+        "state": str(recovery.state),
+        "epoch": recovery.epoch,
+        "source": mask(recovery.source),
+        "checkpoint_id": recovery.flink_checkpoint_id,
+        "target": mask(recovery.target),
+        "parallelism": recovery.parallelism,
+        "created_at": _time(recovery.created_at),
+        "updated_at": _time(recovery.updated_at),
+        **outcome(recovery.state, recovery.phases, recovery.created_at, now),
+        **_failure(recovery),
+        "phases": [phase(row, now) for row in recovery.phases],
+    }
+
+
+def outcome(
+    state: RecoveryState, phases: Sequence[PhaseProgress], created_at: datetime, now: datetime
+) -> dict[str, Any]:
+    """What is known of the result: nothing is claimed before commit has said it."""
+    committed = phases[_COMMIT].result if phases[_COMMIT].state is PhaseState.DONE else None
+    read = phases[_READ].result if phases[_READ].state is PhaseState.DONE else None
+    ended = phases[_COMMIT].ended_at if committed is not None else None
+    return {
+        "verdict": (committed or {}).get("verdict"),
+        "records": (committed or read or {}).get("records"),
+        "bytes": (committed or {}).get("bytes", phases[_READ].bytes_done if read is not None else None),
+        "location": mask(str(committed["location"])) if committed and committed.get("location") else None,
+        "ended_at": _time(ended),
+        "seconds": _seconds(created_at, ended if state.is_final or ended else now),
+    }
+
+
+def phase(row: PhaseProgress, now: datetime) -> dict[str, Any]:
+    """A phase as the shell has it, with its times and how full its bar is (``None`` = nobody knows yet)."""
+    status = phase_status(row, now)
+    status["running"] = len(row.running)
+    return status | {
+        "fraction": fraction(row),
+        "started_at": _time(row.started_at),
+        "ended_at": _time(row.ended_at),
+        "seconds": None if row.started_at is None else _seconds(row.started_at, row.ended_at or now),
+    }
+
+
+def ledger(sums: Sequence[LedgerSum]) -> list[dict[str, Any]]:
+    """Each phase's sum, and whether it is that of the phase before; the phase itself has compared every channel."""
+    answer: list[dict[str, Any]] = []
+    for before, each in zip([None, *sums], sums, strict=False):
+        same = None if before is None else (before.records, before.bytes) == (each.records, each.bytes)
+        answer.append(
+            {
+                "phase": str(each.phase),
+                "entries": each.entries,
+                "records": each.records,
+                "bytes": each.bytes,
+                "balances": same,
+            }
+        )
+    return answer
+
+
+def attempts(rows: Sequence[Attempt], now: datetime) -> list[dict[str, Any]]:
+    """Newest first; a fenced one names the epoch that overtook it."""
+    epochs = sorted(row.epoch for row in rows)
+    return [
+        {
+            "epoch": row.epoch,
+            "phase": str(row.phase),
+            "state": str(row.state),
+            "run": row.runner.run,
+            "task": row.runner.task,
+            "try": row.runner.try_number,
+            "host": row.runner.host,
+            "pid": row.runner.pid,
+            "started_at": _time(row.started_at),
+            "ended_at": _time(row.ended_at),
+            "seconds": _seconds(row.started_at, row.ended_at or now),
+            "fenced_by": _successor(row, epochs),
+            "error": None if row.error is None else mask(row.error),
+        }
+        for row in sorted(rows, key=lambda row: -row.epoch)
+    ]
+
+
+def _successor(row: Attempt, epochs: Sequence[int]) -> int | None:
+    if row.state is not AttemptState.FENCED:
+        return None
+    return next((epoch for epoch in epochs if epoch > row.epoch), None)
+
+
+def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
+    return {
+        "id": row.checkpoint_id,
+        "state": str(row.state),
+        "epoch": row.epoch,
+        "reason": None if row.reason is None else mask(row.reason),
+        "triggered_at": _time(row.triggered_at),
+        "ended_at": _time(row.ended_at),
+        "seconds": None if row.ended_at is None else _seconds(row.triggered_at, row.ended_at),
+        "exported": exported,
+    }
+
+
+def command(row: Command) -> dict[str, Any]:
+    answer = dict(row.answer or {})
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "state": str(row.state),
+        "checkpoint": answer.get("checkpoint"),
+        "reason": answer.get("reason"),
+        "requested_at": _time(row.requested_at),
+        "answered_at": _time(row.answered_at),
+    }
+
+
+def age_of_source(recovery: Recovery) -> float | None:
+    """How old the checkpoint was when its recovery was asked for; ``None`` where its storage did not say."""
+    modified = (recovery.plan_summary or {}).get("source_modified")
+    return None if modified is None else _seconds(datetime.fromisoformat(modified), recovery.created_at)
+
+
+@lru_cache(maxsize=1024)
+def job_of(spec: str) -> str:
+    """The job's name; specs were checked when their recovery was made, and hardly ever differ."""
+    try:
+        value = yaml.safe_load(spec)
+    except yaml.YAMLError:
+        return ""
+    return str(value.get("job") or "") if isinstance(value, Mapping) else ""
+
+
+def _failure(recovery: RecoveryLine) -> dict[str, Any]:
+    if recovery.error is None:
+        return {"error": None, "hint": None}
+    hint = _GO_ON.format(id=recovery.id) if recovery.state is RecoveryState.FAILED else None
+    return {"error": mask(recovery.error), "hint": hint}
+
+
+def _time(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat(timespec="milliseconds")
+
+
+def _seconds(start: datetime, end: datetime | None) -> float | None:
+    return None if end is None else round(max((end - start).total_seconds(), 0.0), 3)
