@@ -18,7 +18,7 @@ from cdr_core.settings import Settings
 if TYPE_CHECKING:
     from cdr_core.metadata import Repository
 
-TARGETS = "parquet:DIR, iceberg:CATALOG/db.table, paimon:WAREHOUSE/db.table or none:"
+TARGETS = "checkpoint:DIR, parquet:DIR, iceberg:CATALOG/db.table, paimon:WAREHOUSE/db.table or none:"
 """What --to takes; DIR may be on s3://."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

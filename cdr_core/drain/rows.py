@@ -68,9 +68,9 @@ class RowBuilder:
     def build(self, body: SegmentBody) -> pa.RecordBatch:
         """The rows of a segment, in order; a record that does not decode is an error naming its channel."""
         number = body.segment.virtual_channel
-        elements = self._records(self._elements(body), (body.segment.gate, body.segment.channel))
+        elements = self._records(elements_of(self._plan, body), (body.segment.gate, body.segment.channel))
         count = len(elements.starts)
-        self._tally(number, elements)
+        self._tallies[number] = self._tallies.get(number, Tally()).then(tally_of(elements))
         try:
             columns = element_columns(self._plan, number, elements)
         except BadValue as error:
@@ -79,20 +79,6 @@ class RowBuilder:
         columns["new_up"] = pa.array(np.full(count, self._plan.channels[number].new_up, np.int32))
         columns["new_down"] = pa.array(np.full(count, self._subtask.index, np.int32))
         return to_batch(self.schema, columns, count)
-
-    def _elements(self, body: SegmentBody) -> Elements:
-        count, size = body.segment.records, len(body.body)
-        starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
-        tags = np.empty(count, np.int8)
-        found, used, outcome = frames.scan_frames(body.body, size, starts, ends, tags, size)
-        if (found, used, outcome) != (count, size, frames.OK):
-            channel = self._plan.channels[body.segment.virtual_channel]
-            exchange = self._plan.exchanges[channel.exchange]
-            raise CorruptChannelState(
-                "a spill segment does not hold the elements it was sealed with",
-                where=Where(exchange=exchange.name, subtask=channel.down, gate=exchange.gate, channel=channel.up),
-            )
-        return Elements(body.body, starts, ends, tags, body.positions)
 
     def _records(self, elements: Elements, channel: tuple[int, int]) -> Elements:
         """The records among the elements; the others are counted, and listened to."""
@@ -109,8 +95,26 @@ class RowBuilder:
             positions=elements.positions[records],
         )
 
-    def _tally(self, number: int, elements: Elements) -> None:
-        sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-        lanes = np.zeros(len(elements.starts), np.int64)
-        fingerprint.fold_records(elements.data, elements.starts, elements.ends, lanes, sums)
-        self._tallies[number] = self._tallies.get(number, Tally()).then(Tally.of_fold(sums[0]))
+
+def elements_of(plan: Plan, body: SegmentBody) -> Elements:
+    """The elements of a segment, which holds exactly those that it was sealed with, or is damaged."""
+    count, size = body.segment.records, len(body.body)
+    starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
+    tags = np.empty(count, np.int8)
+    found, used, outcome = frames.scan_frames(body.body, size, starts, ends, tags, size)
+    if (found, used, outcome) != (count, size, frames.OK):
+        channel = plan.channels[body.segment.virtual_channel]
+        exchange = plan.exchanges[channel.exchange]
+        raise CorruptChannelState(
+            "a spill segment does not hold the elements it was sealed with",
+            where=Where(exchange=exchange.name, subtask=channel.down, gate=exchange.gate, channel=channel.up),
+        )
+    return Elements(body.body, starts, ends, tags, body.positions)
+
+
+def tally_of(elements: Elements) -> Tally:
+    """Of the records among the elements, in order."""
+    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
+    lanes = np.where(elements.tags <= frames.TAG_RECORD, 0, -1)
+    fingerprint.fold_records(elements.data, elements.starts, elements.ends, lanes, sums)
+    return Tally.of_fold(sums[0])

@@ -1,34 +1,67 @@
-"""The metadata of a checkpoint whose in-flight data was laid out anew."""
+"""The metadata of a checkpoint whose in-flight data, and with it all other state, was laid out anew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cdr_core.errors import IllegalState, Where
 from cdr_core.flink.channel_writer import SubtaskSide
-from cdr_core.flink.metadata import ChannelHandle, CheckpointMetadata, OperatorState, Side, SubtaskState
+from cdr_core.flink.metadata import (
+    ChannelHandle,
+    CheckpointMetadata,
+    FinishedSubtask,
+    OperatorState,
+    Side,
+    SubtaskEntry,
+    SubtaskState,
+)
 
 Handles = Mapping[SubtaskSide, tuple[ChannelHandle, ...]]
+States = Mapping[str, Sequence[SubtaskState]]
+"""By operator id: the state of its new subtasks without channel state; a subtask that is missing has none."""
 
 
-def in_flight_only(source: CheckpointMetadata, parallelism: Mapping[str, int], handles: Handles) -> CheckpointMetadata:
-    """The source's operators at another parallelism with these channels, and with no other state.
+def rewritten(
+    source: CheckpointMetadata, parallelism: Mapping[str, int], states: States, handles: Handles
+) -> CheckpointMetadata:
+    """The source's operators at another parallelism, with this state and these channels.
 
-    Version, checkpoint id, names and properties are the source's. ``parallelism`` and ``handles`` go by operator id.
+    Version, checkpoint id, names, coordinators, hooks' state and properties are the source's. ``parallelism`` and
+    ``handles`` go by operator id. Channels of an operator or a subtask that has finished are refused: it would never
+    read them, and they would be lost.
     """
-    operators = tuple(_operator(each, parallelism[each.operator_id], handles) for each in source.operators)
-    return replace(source, operators=operators, master_states=())
+    operators = tuple(
+        _operator(each, parallelism[each.operator_id], states.get(each.operator_id, ()), handles)
+        for each in source.operators
+    )
+    return replace(source, operators=operators)
 
 
-def _operator(source: OperatorState, parallelism: int, handles: Handles) -> OperatorState:
+def _operator(
+    source: OperatorState, parallelism: int, states: Sequence[SubtaskState], handles: Handles
+) -> OperatorState:
+    kept = {each.index for each in source.subtasks if isinstance(each, FinishedSubtask)}
+    finished = kept if parallelism == source.parallelism else set()
+    gone = range(parallelism) if source.finished else sorted(finished)
+    for index in gone:
+        for side in Side:
+            if handles.get(SubtaskSide(source.operator_id, side, index)):
+                raise IllegalState(
+                    f"{side} channels were written for a subtask that has finished",
+                    where=Where(operator=source.label, subtask=index),
+                )
     if source.finished:
-        return source
-    subtasks = tuple(
-        SubtaskState(
-            index,
+        return replace(source, parallelism=parallelism)
+    by_index = {state.index: state for state in states}
+    subtasks: tuple[SubtaskEntry, ...] = tuple(
+        FinishedSubtask(index)
+        if index in finished
+        else replace(
+            by_index.get(index, SubtaskState(index)),
             input_channels=handles.get(SubtaskSide(source.operator_id, Side.INPUT, index), ()),
             output_channels=handles.get(SubtaskSide(source.operator_id, Side.OUTPUT, index), ()),
         )
         for index in range(parallelism)
     )
-    return replace(source, parallelism=parallelism, coordinator_state=None, subtasks=subtasks)
+    return replace(source, parallelism=parallelism, subtasks=subtasks)

@@ -22,7 +22,8 @@ from cdr_core.audit.receipt import make_proof, make_receipt
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import Rows, TableCommitter
 from cdr_core.commit.events import Close
-from cdr_core.commit.sinks import Sink, sink_for
+from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
+from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed
 from cdr_core.kernels import fingerprint
 from cdr_core.metadata import Phase, RecoveryCheckpointState
@@ -31,6 +32,7 @@ from cdr_core.phases.drain import entries as drained
 from cdr_core.phases.draining.watch import holder
 from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import entries as read_entries
+from cdr_core.phases.rewriting import assemble
 from cdr_core.phases.run_facts import run_facts
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
@@ -58,7 +60,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
     missing = set(range(len(drive.plan.subtasks))) - complete
     if missing:
         raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="recover to another target")
-    return units(found)
+    return assemble.units(drive, found) if is_checkpoint(drive.recovery.target) else units(found)
 
 
 def last_checkpoint(drive: Drive) -> int:
@@ -76,7 +78,11 @@ def last_checkpoint(drive: Drive) -> int:
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Compare what would be published with what was drained, then publish it exactly once and write the receipt."""
     sink, expected = sink_for(drive.recovery.target), drained(drive.results(Phase.DRAIN))
-    ledger = entries(results) if sink.stores else expected
+    if isinstance(sink, CheckpointSink):
+        ledger = assemble.ledger_of(drive, results)
+        sink = assemble.ready(drive, sink, results)
+    else:
+        ledger = entries(results) if sink.stores else expected
     require_equal("commit", expected, ledger)
     proof, last = _proof(drive, ledger), last_checkpoint(drive)
     rows = Rows(drive.repository, drive.recovery, drive.epoch)
@@ -84,6 +90,8 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
     made = publications(drive, last, committer.found)
     receipt = _receipt(drive, proof, ledger, made)
+    if isinstance(sink, CheckpointSink):
+        receipt = assemble.beside(drive, sink, receipt)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
     write_json(path, receipt)
 
@@ -98,8 +106,14 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     return Finished(
         {**result, "bytes": total(ledger).bytes, "receipt": path},
         record,
-        lambda: delete_released(drive.repository, drive.recovery.id),
+        lambda: _clean_up(drive, sink),
     )
+
+
+def _clean_up(drive: Drive, sink: Sink) -> None:
+    if isinstance(sink, CheckpointSink):
+        assemble.remove_parts(drive, sink)
+    delete_released(drive.repository, drive.recovery.id)
 
 
 def let_go(transaction: FencedTransaction, drive: Drive) -> None:
@@ -163,8 +177,10 @@ def units(committables: Sequence[Committable]) -> dict[str, Any]:
     return {f"{c.subtask:05d}-{c.checkpoint_id:06d}": c.to_json() for c in committables}
 
 
-def execute(job: Job, _plan: Plan, unit: Mapping[str, Any], _name: str) -> Outcome:
+def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Read the committable's files back and tally them."""
+    if is_checkpoint(job.target):
+        return assemble.execute(job, plan, unit, name)
     committable = Committable.from_json(unit)
     sink = sink_for(job.target)
     tallies: dict[ChannelKey, Tally] = {}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Entry, require_equal, total
-from cdr_core.commit.sinks import sink_for
+from cdr_core.commit.sinks import is_checkpoint, sink_for
 from cdr_core.drain.checkpoints import Answer
 from cdr_core.drain.checkpoints import Outcome as Cut
 from cdr_core.drain.rows import table_schema
@@ -23,9 +23,11 @@ from cdr_core.phases.draining.resume import FINISHED, go_back, handed_over, situ
 from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.draining.task import DrainTask, find_base
 from cdr_core.phases.draining.watch import DRAIN, DrainWatch, committable, complete, prepared, write_manifest
+from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.sides import Border, borders
 from cdr_core.spill import segments
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 def prepare(drive: Drive) -> dict[str, Any]:
     """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
     sink_for(drive.recovery.target).create(table_schema(drive.plan))
+    sides = _sides(drive)
     sets = _sealed(drive)
     cuts = go_back(drive, [each.subtask for each in sets])
     respill = spill.prepare(drive)
@@ -50,9 +53,25 @@ def prepare(drive: Drive) -> dict[str, Any]:
             "base": cuts.get(each.subtask),
             "spill": respill[f"{each.subtask:05d}"],
             "sizes": sizes[each.subtask],
+            **({} if sides is None else {"sides": _to_json(sides[each.subtask])}),
         }
         for each in sets
     }
+
+
+def _sides(drive: Drive) -> dict[int, dict[int, Border]] | None:
+    """Where input state ends, by new subtask and virtual channel; ``None`` where there is only one side to go to."""
+    if not is_checkpoint(drive.recovery.target) or drive.recovery.options.get(OUTPUT_DOWNSTREAM):
+        return None
+    return borders(drive.plan, [channel for result in drive.results(Phase.READ) for channel in result["channels"]])
+
+
+def _to_json(of: Mapping[int, Border]) -> dict[str, Any]:
+    return {str(number): [border.inputs, border.closing_output] for number, border in of.items()}
+
+
+def _from_json(unit: Mapping[str, Any]) -> dict[int, Border] | None:
+    return {int(number): Border(*of) for number, of in unit["sides"].items()} if "sides" in unit else None
 
 
 def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
@@ -102,7 +121,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     manifest, again = str(unit["manifest"]), 0
     while True:
         try:
-            task = DrainTask(job, plan, key, f"{name}-{again}", _load(manifest, unit["subtask"]), manifest)
+            spill_set = _load(manifest, unit["subtask"])
+            task = DrainTask(job, plan, key, f"{name}-{again}", spill_set, manifest, _from_json(unit))
             detail = task.run(find_base(mailbox, key, unit["base"]))
             break
         except SpillLost:

@@ -1,39 +1,42 @@
 """A recovery checkpoint as an ordinary checkpoint in Flink's format that needs neither the source nor the spill.
 
 By default nothing is published before commit, so what a recovery checkpoint holds (prepared, delivered, still to
-come) is every in-flight record of the source: the whole of every spill set, in order, as input state of the new
-subtasks. Other state of the operators is not in it.
+come) is every in-flight record of the source: the whole of every spill set, in order. It is written as the target
+``checkpoint:`` would be, other state included, so Flink restores it; but here, in the process of whoever asks.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from cdr_core.errors import Refused
+from cdr_core import settings
+from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.drain.chunks import ChunkBuilder
+from cdr_core.errors import PlanRefused, Refused
 from cdr_core.faults import reach
-from cdr_core.flink.channel_state import ChannelId
-from cdr_core.flink.channel_writer import ChannelStateFile, OwnedChannel, WrittenChannel, channel_handles
+from cdr_core.flink.channel_writer import OwnedChannel
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.flink.metadata import RelativeFile, Side, write_metadata
-from cdr_core.flink.rewrite import in_flight_only
-from cdr_core.metadata import Recovery, RecoveryCheckpointState, Repository
+from cdr_core.flink.metadata import SubtaskState, write_metadata
+from cdr_core.flink.rewrite import rewritten
+from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository
 from cdr_core.phases.draining.resume import read_cuts
+from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
+from cdr_core.phases.rewriting.blocking import blocked
+from cdr_core.phases.rewriting.channels import handles_of
+from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
 from cdr_core.phases.unit import load_plan
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.sides import Border, borders
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.spill.reader import read_segments
 from cdr_core.spill.segments import SpillSet
 from cdr_core.storage import join, storage_for
-from cdr_core.storage.making import making
-
-_BUFFER = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +66,54 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
-    written: list[WrittenChannel] = []
-    records = size = 0
+    sink, name = CheckpointSink(directory), f"{recovery_id}/x{checkpoint_id}-{uuid.uuid4().hex[:12]}"
+    source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
+    parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
+    _refuse_blocked(blocked(source, parallelism))
+    files: dict[int, PreparedFile] = {}
+    sides, records, size = _sides(repository, recovery, plan), 0, 0
     for cut in read_cuts(row).values():
         spill_set = SpillSet.from_json(read_json(cut["body"]["manifest"]))
-        written += _write_set(plan, spill_set, directory.rstrip("/"))
+        if spill_set.segments:
+            of = None if sides is None else sides[spill_set.subtask]
+            files[spill_set.subtask] = _write_set(plan, spill_set, sink, name, of)
         records += sum(entry.tally.records for entry in spill_set.ledger)
         size += sum(segment.length for segment in spill_set.segments)
     reach("export.files")
-    _write_metadata(recovery, written, target)
+    states: dict[str, list[SubtaskState]] = {}
+    for number, unit in state_units(source.metadata, parallelism).items():
+        operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}")[0])
+        states.setdefault(operator, []).extend(subtasks)
+    handles = handles_of(plan, files, source.metadata.version)
+    metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
+    if not storage_for(target).create(target, metadata):
+        raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
+    reach("export.metadata")
     return Exported(directory, records, size)
 
 
-def _write_set(plan: Plan, spill_set: SpillSet, directory: str) -> list[WrittenChannel]:
+def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
+    """Without its other state, a checkpoint would be restored as if there had been none."""
+    if found:
+        raise found[0]
+
+
+def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> dict[int, dict[int, Border]] | None:
+    if recovery.options.get(OUTPUT_DOWNSTREAM, settings.load().recover_output_downstream):
+        return None
+    results = [row.result for row in repository.units(recovery.id, Phase.READ)]
+    return borders(plan, [channel for result in results for channel in result.get("channels", ())])
+
+
+def _write_set(
+    plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Mapping[int, Border] | None
+) -> PreparedFile:
     """One channel-state file per subtask that has in-flight data."""
-    if not spill_set.segments:
-        return []
-    name = str(uuid.uuid4())
-    subtask = plan.subtasks[spill_set.subtask]
-    with (
-        making(join(directory, name), Path(tempfile.gettempdir())) as temporary,
-        temporary.open("xb", buffering=_BUFFER) as stream,
-    ):
-        file = ChannelStateFile(stream)
+    chunks = ChunkBuilder(plan, spill_set.subtask, sides)
+    with sink.channel_file(f"{name}-{spill_set.subtask:05d}") as file:
         for body in read_segments(spill_set):
-            at = ChannelId(subtask.index, body.segment.gate, body.segment.channel)
-            file.append(OwnedChannel(subtask.operator, Side.INPUT, at), [body.body.data])
-        stream.flush()
-        os.fsync(stream.fileno())
-    return list(file.written(RelativeFile(name, file.size)))
-
-
-def _write_metadata(recovery: Recovery, written: list[WrittenChannel], target: str) -> None:
-    source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
-    wish = parse_parallelism(recovery.parallelism)
-    parallelism = new_parallelism(source, parse_spec(recovery.spec), wish)
-    handles = channel_handles(written, source.metadata.version)
-    metadata = in_flight_only(source.metadata, parallelism, handles)
-    if not storage_for(target).create(target, write_metadata(metadata)):
-        raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
-    reach("export.metadata")
+            for chunk in chunks.build(body):
+                owned = OwnedChannel(str(chunk.virtual_channel), chunk.side, chunk.channel)
+                file.append(owned, [chunk.data], chunk.records)
+    assert file.prepared is not None
+    return file.prepared

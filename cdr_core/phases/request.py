@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdr_core.commit.sinks import has_path, sink_for
+from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
 from cdr_core.drain.rows import table_schema
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.flink.checkpoint import Checkpoint
@@ -14,7 +15,10 @@ from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
 from cdr_core.phases.coordination import AT_END, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
-from cdr_core.rescale.parallelism import parse_parallelism
+from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
+from cdr_core.phases.rewriting.assemble import checkpoint_sink
+from cdr_core.phases.rewriting.blocking import blocked
+from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
@@ -63,6 +67,8 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     target = _absolute_target(request.to)
     commit = mode_for(target, settings)
     sink_for(target).refuse_early(table_schema(plan))
+    if is_checkpoint(target):
+        _refuse_rewriting(checkpoint, new_parallelism(checkpoint, spec, wish), target, one_pass=request.one_pass)
     if settings.shares_workspace:
         refuse_beside(settings.workspace, settings.spill_dirs)
     if request.one_pass and not is_local(settings.workspace):
@@ -78,6 +84,15 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     if not request.one_pass or spills(settings):
         refuse_unfit(settings.spill_dirs, settings.workspace, expected, settings.segment_size, settings.memory_budget)
     return CheckedRequest(checkpoint, spec_text, plan, target, commit)
+
+
+def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str, *, one_pass: bool) -> None:
+    """What forbids to write this checkpoint anew."""
+    if one_pass:
+        raise Refused("one pass cannot write a checkpoint", hint="recover without --one-pass")
+    checkpoint_sink(target).refuse_other_source(checkpoint.sha256)
+    for refusal in blocked(checkpoint, parallelism):
+        raise refusal
 
 
 def create(request: RecoveryRequest, settings: Settings) -> str:
@@ -103,12 +118,18 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             options={
                 "on_corrupt": request.on_corrupt,
                 **({} if checked.commit == AT_END else {"commit": checked.commit}),
+                **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
             settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass},
             workspace=join(settings.workspace, recovery_id),
             host_id=None if settings.shares_workspace else host_id(),
         )
     )
+
+
+def _goes_downstream(target: str, settings: Settings) -> bool:
+    """Whether output state becomes input state; of a table's rows there is only one kind."""
+    return is_checkpoint(target) and settings.recover_output_downstream
 
 
 def _check_interval(text: str) -> None:

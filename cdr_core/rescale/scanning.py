@@ -30,7 +30,8 @@ WINDOW = 1024 * 1024
 class Split:
     """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
 
-    ``last`` is what the channel said last up to the stretch's end.
+    ``last`` is what the channel said last up to the stretch's end, ``inputs`` how many of its elements begin in input
+    state.
     """
 
     start: int
@@ -39,6 +40,7 @@ class Split:
     tally: Tally
     others: Mapping[str, int]
     last: Last
+    inputs: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -53,7 +55,8 @@ class Split:
 def scan_channel(plan: Plan, number: int) -> dict[str, Any]:
     """Ledger line, size and splits of one virtual channel; damage is an error with its place."""
     channel = open_channel(plan, number)
-    splits = list(_walk(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), plan.split_size))
+    found = windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size))
+    splits = list(_walk(found, plan.split_size, channel.input_size))
     assert _end(splits) == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits)
 
@@ -62,7 +65,7 @@ def salvage_channel(plan: Plan, number: int) -> tuple[dict[str, Any], Salvaged, 
     """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded."""
     salvaged = open_salvaged(plan, number)
     sound = SoundWindows(plan, number, salvaged, min(WINDOW, plan.split_size))
-    splits = list(_walk(sound, plan.split_size))
+    splits = list(_walk(sound, plan.split_size, salvaged.channel.input_size))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _end(splits) == end, "the sound part ends where the damage begins"
     return _described(plan, number, salvaged.channel, splits), salvaged, sound.damage
@@ -93,6 +96,7 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
         "channel": number,
         "size": channel.size,
         "input_size": channel.input_size,
+        "input_elements": sum(split.inputs for split in splits),
         "splits": [split.to_json() for split in splits],
         "last": (splits[-1].last if splits else Last()).to_json(),
         "entry": Entry(key, tally, dict(others)).to_json(),
@@ -103,32 +107,30 @@ def _end(splits: list[Split]) -> int:
     return splits[-1].end if splits else 0
 
 
-def _walk(found: Iterable[Window], split_size: int) -> Iterator[Split]:
+def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator[Split]:
     """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
-    start = position = end = 0
+    start = position = end = inputs = 0
     sums, kinds = _nothing()
     last = Last()
     for window in found:
         if start < window.base and window.base + int(window.ends[-1]) - start > split_size:
-            yield _split(start, window.base, position, sums, kinds, last)
-            start, position = window.base, window.position
+            yield Split(start, window.base, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
+            start, position, inputs = window.base, window.position, 0
             sums, kinds = _nothing()
         kinds += np.bincount(window.tags, minlength=frames.TAGS)
         lanes = np.where(window.records, 0, -1)
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
         last = said(window, last)
+        # An element begins with its length field.
+        inputs += int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES))
         end = window.base + int(window.ends[-1])
     if start < end:
-        yield _split(start, end, position, sums, kinds, last)
+        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
 
 
 def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     """A fold of no records, and no elements by tag."""
     return np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
-
-
-def _split(start: int, end: int, position: int, sums: Any, kinds: Any, last: Last) -> Split:
-    return Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds), last)
 
 
 def said(window: Window | Elements, before: Last) -> Last:

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,6 +139,15 @@ def write_durably(path: Path, data: bytes) -> None:
     """A new file whose bytes are on the disk when this returns."""
     with path.open("xb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_through(path: Path, pieces: Iterable[bytes]) -> None:
+    """As :func:`write_durably`, piece by piece."""
+    with path.open("xb") as file:
+        for piece in pieces:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 

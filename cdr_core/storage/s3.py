@@ -35,6 +35,9 @@ RANGE_BYTES = 16 * 1024 * 1024
 LARGEST_PUT = 1024 * 1024 * 1024
 """Bytes of a file that goes up by one request; S3 takes five times as many."""
 
+LARGEST_COPY = 1024 * 1024 * 1024
+"""Bytes that the server copies by one request; S3 takes five times as many."""
+
 PASSING = frozenset(
     {"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "500"}
     | {"503", "502", "504", "429", "ConditionalRequestConflict", "OperationAborted"}
@@ -140,6 +143,37 @@ class S3Storage:
         from cdr_core.storage.upload import Upload
 
         return Upload(self._client, uri)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object without fetching it. What is at the target is replaced: whoever calls knows that it is free,
+        because S3 makes no conditional copies.
+        """
+        bucket, key = split(target)
+        found = dict(zip(("Bucket", "Key"), split(source), strict=True))
+        stat = self.stat(source)
+        if stat.size <= LARGEST_COPY:
+            wanted = {"CopySource": found, "CopySourceIfMatch": stat.tag}
+            patiently(source, lambda: self._client.copy_object(Bucket=bucket, Key=key, **wanted))
+            return
+        upload = self._client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        place = {"Bucket": bucket, "Key": key, "UploadId": upload}
+        try:
+            parts = []
+            for number, at in enumerate(range(0, stat.size, LARGEST_COPY), 1):
+                part = {
+                    "CopySource": found,
+                    "CopySourceIfMatch": stat.tag,
+                    "CopySourceRange": f"bytes={at}-{min(at + LARGEST_COPY, stat.size) - 1}",
+                    "PartNumber": number,
+                }
+                answer = patiently(source, partial(self._client.upload_part_copy, **place, **part))
+                parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+            ended = {**place, "MultipartUpload": {"Parts": parts}}
+            patiently(target, lambda: self._client.complete_multipart_upload(**ended))
+        except BaseException:
+            with suppress(Exception):
+                self._client.abort_multipart_upload(**place)
+            raise
 
     def list(self, uri: str) -> list[str]:
         bucket, prefix = split(uri.rstrip("/") + "/")

@@ -16,7 +16,7 @@ COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
 WATERMARK = "cdr.watermark"
 
-KINDS = ("parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
+KINDS = ("checkpoint:DIR", "parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,10 @@ def sink_for(target: str) -> Sink:
         return NoneSink(address)
     if not colon or not address:
         raise Refused(f"target {target!r} names no place", hint=f"write one of {', '.join(KINDS)}")
+    if kind == "checkpoint":
+        from cdr_core.commit.sinks.checkpoint import CheckpointSink
+
+        return CheckpointSink(address)
     if kind == "parquet":
         from cdr_core.commit.sinks.parquet import ParquetSink
 
@@ -124,6 +128,11 @@ def sink_for(target: str) -> Sink:
 
         return PaimonSink(address)
     raise Refused(f"target {target!r}: there is no sink {kind!r}", hint=f"use one of {', '.join(KINDS)}")
+
+
+def is_checkpoint(target: str) -> bool:
+    """Whether the output is a checkpoint in Flink's format, not a table."""
+    return target.partition(":")[0] == "checkpoint"
 
 
 def has_path(target: str) -> bool:

@@ -71,8 +71,8 @@ def _create(path: Path) -> BinaryIO:
     return path.open("xb")
 
 
-class _Summed:
-    """What Parquet's writer takes for a file: counts and sums up the bytes that go through it."""
+class Summed:
+    """A file for whoever writes one: counts and sums up the bytes that go through it."""
 
     closed = False
 
@@ -101,7 +101,7 @@ class ParquetFileWriter:
 
     def __init__(self, output: Output, path: str, schema: pa.Schema) -> None:
         self._output, self._path, self._schema = output, path, schema
-        self._summed = _Summed(output)
+        self._summed = Summed(output)
         self._writer = pq.ParquetWriter(self._summed, schema, compression="zstd", compression_level=1)
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -73,7 +72,7 @@ class ParquetSink:
     def __init__(self, directory: str) -> None:
         self._directory = directory.rstrip("/")
         self._storage: Storage = storage_for(directory)
-        self._place = _place_for(directory)
+        self._place = place_for(directory)
         self._manifests_read: dict[str, Mapping[str, Any]] = {}
 
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
@@ -102,7 +101,7 @@ class ParquetSink:
         previous = self._read(self._manifest(number))["files"] if number else []
         manifest = {
             "version": MANIFEST_VERSION,
-            "files": [*previous, *(asdict(file) for file in publication.files)],
+            "files": [*previous, *(file.to_json() for file in publication.files)],
             "properties": dict(publication.properties),
         }
         uri = self._manifest(number + 1)
@@ -136,8 +135,8 @@ class ParquetSink:
         return self._manifests_read[uri]
 
 
-def _place_for(directory: str) -> Place:
-    """boto3 is loaded only by those who need it."""
+def place_for(directory: str) -> Place:
+    """Where files of a directory are; boto3 is loaded only by those who need it."""
     if not directory.startswith("s3://"):
         return LocalPlace()
     from cdr_core.commit.sinks.s3_files import S3Place

@@ -1,4 +1,4 @@
-"""The consumer of a recovering subtask: whole records of the pages it is handed become rows of prepared files.
+"""The consumer of a recovering subtask: whole records of the pages it is handed go to prepared files.
 
 A page may end inside a record: its head waits here for the rest, and is part of what a cut leaves to be done.
 """
@@ -6,7 +6,6 @@ A page may end inside a record: its head waits here for the rest, and is part of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,14 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import Tally
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks import Sink
 from cdr_core.drain.remaining import Slice
-from cdr_core.drain.rows import RowBuilder
 from cdr_core.kernels import frames
 from cdr_core.phases.draining import said as saying
-from cdr_core.rescale.other_elements import Last
-from cdr_core.rescale.plan import Plan
+from cdr_core.phases.draining.outputs import Output
 from cdr_core.spill.reader import SegmentBody, read_positions
 from cdr_core.spill.segments import SpillSet
 
 if TYPE_CHECKING:
-    from cdr_core.commit.sinks.base import TableWriter
     from cdr_core.drain.pages import Page
 
 Bytes = npt.NDArray[np.uint8]
@@ -44,96 +39,17 @@ class _Open:
     held: int = 0
 
 
-class TableOutput:
-    """The prepared files of one subtask: segments become rows of the file that is open, ``close_file`` ends it.
-
-    Leaving it by an error removes the file that was open.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        subtask: int,
-        sink: Sink,
-        name: str,
-        tallies: Mapping[int, Tally],
-        said: Mapping[saying.Channel, Last] | None = None,
-    ) -> None:
-        self._sink, self._name = sink, name
-        self._rows = RowBuilder(plan, subtask, tallies, said)
-        self._output: tuple[AbstractContextManager[TableWriter], TableWriter] | None = None
-        self._files: list[PreparedFile] = []
-        self._outputs = 0
-
-    def __enter__(self) -> TableOutput:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self._output is not None:
-            manager, self._output = self._output[0], None
-            manager.__exit__(kind, error, trace)  # type: ignore[arg-type]  # the trace is passed on untouched
-
-    @property
-    def tallies(self) -> dict[int, Tally]:
-        """What became rows, by virtual channel, what an earlier task did included."""
-        return self._rows.tallies
-
-    @property
-    def said(self) -> dict[saying.Channel, Last]:
-        """What each channel said last of its watermark, to an earlier task included."""
-        return self._rows.said
-
-    def write(self, body: SegmentBody) -> None:
-        """The rows of whole elements of one virtual channel."""
-        batch = self._rows.build(body)
-        if batch.num_rows == 0:
-            return
-        if self._output is None:
-            manager = self._sink.writer(f"{self._name}-{self._outputs}", self._rows.schema)
-            self._outputs += 1
-            self._output = (manager, manager.__enter__())
-        self._output[1].write(batch)
-
-    def close_file(self) -> None:
-        """What was written so far is one file."""
-        if self._output is None:
-            return
-        (manager, writer), self._output = self._output, None
-        manager.__exit__(None, None, None)
-        assert writer.prepared is not None
-        self._files.append(writer.prepared)
-
-    def take_files(self) -> tuple[PreparedFile, ...]:
-        """The files closed since they were last asked for."""
-        files, self._files = tuple(self._files), []
-        return files
-
-    def keep_files(self, files: tuple[PreparedFile, ...]) -> None:
-        """They were asked for and not handed over: the next one who asks gets them."""
-        self._files = [*files, *self._files]
-
-
-class TableConsumer:
+class Consumer:
     """Turns pages into prepared files, one per cut. Leaving it by an error removes the file that was open."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        spill_set: SpillSet,
-        sink: Sink,
-        name: str,
-        tallies: Mapping[int, Tally],
-        frames_done: Mapping[int, int],
-        said: Mapping[saying.Channel, Last] | None = None,
-    ) -> None:
-        self._set = spill_set
-        self._output = TableOutput(plan, spill_set.subtask, sink, name, tallies, said)
+    def __init__(self, spill_set: SpillSet, output: Output[Any], frames_done: Mapping[int, int]) -> None:
+        self._set, self._output = spill_set, output
         self._with_data = sorted({(segment.gate, segment.channel) for segment in spill_set.segments})
         self._first = [0, *accumulate(segment.records for segment in spill_set.segments)]
         self._frames_done = dict(frames_done)
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def __enter__(self) -> TableConsumer:
+    def __enter__(self) -> Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -141,7 +57,7 @@ class TableConsumer:
 
     @property
     def tallies(self) -> dict[int, Tally]:
-        """What became rows, by virtual channel, what an earlier task did included."""
+        """What was written, by virtual channel, what an earlier task did included."""
         return self._output.tallies
 
     @property
@@ -165,7 +81,7 @@ class TableConsumer:
             del self._open[page.gate, page.channel]
 
     def cut(self) -> tuple[Slice, ...]:
-        """Everything whole becomes rows and the file is closed; what is left are the heads of records not yet whole."""
+        """Everything whole is written and the file is closed; what is left are the heads of records not yet whole."""
         heads = []
         for opened in self._open.values():
             self._build(opened, *_whole_frames(opened))
@@ -175,7 +91,7 @@ class TableConsumer:
         return tuple(heads)
 
     def frames_done(self) -> dict[int, int]:
-        """Per open segment, how many of its frames became rows; a resume needs it to number the rest."""
+        """Per open segment, how many of its frames were written; a resume needs it to number the rest."""
         return {opened.segment: opened.frames for opened in self._open.values()} | self._frames_done
 
     def take_files(self) -> tuple[PreparedFile, ...]:
@@ -187,7 +103,7 @@ class TableConsumer:
         self._output.keep_files(files)
 
     def _build(self, opened: _Open, count: int, used: int) -> None:
-        """Rows of the first ``count`` frames that are held back, which are ``used`` bytes."""
+        """Write the first ``count`` frames that are held back, which are ``used`` bytes."""
         if count == 0:
             return
         data = opened.chunks[0] if len(opened.chunks) == 1 else np.concatenate(opened.chunks)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally
-from cdr_core.commit.sinks import sink_for
 from cdr_core.drain.checkpoints import START, Answer, Outcome
 from cdr_core.drain.pages import PagePool
 from cdr_core.drain.remaining import Remaining, whole
 from cdr_core.drain.subtask import RecoveringSubtask
 from cdr_core.errors import Declined, JobFailed, NotReady
 from cdr_core.faults import reach
-from cdr_core.phases.draining.consumer import TableConsumer
+from cdr_core.phases.draining.consumer import Consumer
 from cdr_core.phases.draining.mailbox import WHOLE, Mailbox, cut_body
+from cdr_core.phases.draining.outputs import output_for
 from cdr_core.phases.draining.said import NOTHING_SAID, Channel, channels
 from cdr_core.phases.meter import Meter
 from cdr_core.phases.spill import subtask_entry
@@ -31,6 +31,7 @@ from cdr_core.storage import is_local
 if TYPE_CHECKING:
     from cdr_core.phases.unit import Job
     from cdr_core.rescale.plan import Plan
+    from cdr_core.rescale.sides import Border
     from cdr_core.spill.segments import SpillSet
 
 LISTEN_SECONDS = 0.1
@@ -65,8 +66,18 @@ class Base:
 class DrainTask:
     """Drains one subtask from its base to the end; :meth:`run` returns what the unit's result says."""
 
-    def __init__(self, job: Job, plan: Plan, unit: str, name: str, spill_set: SpillSet, manifest: str) -> None:
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        unit: str,
+        name: str,
+        spill_set: SpillSet,
+        manifest: str,
+        borders: Mapping[int, Border] | None = None,
+    ) -> None:
         self._job, self._plan, self._unit, self._name = job, plan, unit, name
+        self._borders = borders
         self._set, self._manifest = spill_set, manifest
         self._mailbox = Mailbox(job.directory)
         self._heard = 0
@@ -77,13 +88,13 @@ class DrainTask:
         numbers = virtual_channels(self._plan)
         tallies = {numbers[_source(entry.key)]: entry.tally for entry in base.ledger}
         file_name = f"{self._job.recovery}/e{self._job.epoch}-{self._name}"
-        sink = sink_for(self._job.target)
+        output = output_for(
+            self._job.target, self._plan, self._set.subtask, file_name, tallies, base.said, self._borders
+        )
         pool = PagePool(max(self._job.memory_budget // self._job.page_size, 1), self._job.page_size)
         remaining = base.remaining or whole(self._set)
         with (
-            TableConsumer(
-                self._plan, self._set, sink, file_name, tallies, base.frames_done or {}, base.said
-            ) as consumer,
+            Consumer(self._set, output, base.frames_done or {}) as consumer,
             RecoveringSubtask(
                 self._set,
                 SegmentReader(self._set),
@@ -102,7 +113,7 @@ class DrainTask:
                 "after": self._position,
                 "resumed_from": base.position,
                 "records_here": done - sum(entry.tally.records for entry in base.ledger),
-                "files": [asdict(file) for file in consumer.take_files()],
+                "files": [file.to_json() for file in consumer.take_files()],
                 "ledger": self._ledger(consumer.tallies),
                 "manifest": self._manifest,
                 "said": consumer.said,
@@ -113,7 +124,7 @@ class DrainTask:
         records, size = sum(tally.records for tally in lines), sum(tally.bytes for tally in lines)
         return Meter(self._job, self._unit, records, size)
 
-    def _drain(self, subtask: RecoveringSubtask, consumer: TableConsumer, meter: Meter) -> None:
+    def _drain(self, subtask: RecoveringSubtask, consumer: Consumer, meter: Meter) -> None:
         while not subtask.done:
             self._listen(subtask)
             due = subtask.due()
@@ -135,7 +146,7 @@ class DrainTask:
             self._heard = request.checkpoint
             subtask.request(request.checkpoint, request.aligned_timeout)
 
-    def _answer(self, checkpoint: int, subtask: RecoveringSubtask, consumer: TableConsumer) -> None:
+    def _answer(self, checkpoint: int, subtask: RecoveringSubtask, consumer: Consumer) -> None:
         """Cut and say so. The file of the answer is created last: what it names is durable by then."""
         heads = consumer.cut()
         reach("drain.cut-prepared")
@@ -153,16 +164,14 @@ class DrainTask:
         if given.position != self._position:
             raise JobFailed(f"another attempt at subtask {self._set.subtask} answered for it")
 
-    def _cut(
-        self, checkpoint: int, subtask: RecoveringSubtask, consumer: TableConsumer, heads: Any, files: Any
-    ) -> Answer:
+    def _cut(self, checkpoint: int, subtask: RecoveringSubtask, consumer: Consumer, heads: Any, files: Any) -> Answer:
         try:
             cut = subtask.cut(checkpoint, heads)
         except (NotReady, Declined) as refusal:
             outcome = Outcome.NOT_READY if isinstance(refusal, NotReady) else Outcome.DECLINED
             return Answer(checkpoint, self._set.subtask, outcome, self._position, self._position, reason=str(refusal))
         body = cut_body(
-            [asdict(file) for file in files],
+            [file.to_json() for file in files],
             cut.remaining.to_json(),
             self._ledger(consumer.tallies),
             {str(segment): done for segment, done in consumer.frames_done().items()},

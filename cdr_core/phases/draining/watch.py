@@ -223,7 +223,7 @@ def rules_for(recovery: Recovery, settings: Settings) -> Rules:
 
 def committable(answer: Answer) -> Committable:
     """A subtask's entry for a checkpoint; there is one even when it holds no file."""
-    files = tuple(PreparedFile(**file) for file in answer.body["files"])
+    files = tuple(PreparedFile.from_json(file) for file in answer.body["files"])
     said = answer.body.get("said", NOTHING_SAID)
     return Committable(answer.subtask, answer.checkpoint, files, said["watermark"], said["idle"])
 

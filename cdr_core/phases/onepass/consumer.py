@@ -13,7 +13,7 @@ from cdr_core.spill.reader import SegmentBody
 from cdr_core.spill.segments import Segment
 
 if TYPE_CHECKING:
-    from cdr_core.phases.draining.consumer import TableOutput
+    from cdr_core.phases.draining.outputs import TableOutput
     from cdr_core.rescale.plan import Plan
 
 

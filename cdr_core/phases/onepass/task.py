@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.sinks import sink_for
@@ -12,7 +11,7 @@ from cdr_core.drain.checkpoints import START
 from cdr_core.faults import reach
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.phases.draining import said as saying
-from cdr_core.phases.draining.consumer import TableOutput
+from cdr_core.phases.draining.outputs import TableOutput
 from cdr_core.phases.meter import Meter
 from cdr_core.phases.onepass.consumer import ConsumerThread
 from cdr_core.phases.onepass.delivery import Delivery
@@ -118,7 +117,7 @@ class _Task:
                 "after": START,
                 "resumed_from": START,
                 "records_here": records,
-                "files": [asdict(file) for file in output.take_files()],
+                "files": [file.to_json() for file in output.take_files()],
                 "ledger": drained,
                 "manifest": "",
                 "said": saying.to_json(self._with_data(reader), output.said),

@@ -1,0 +1,207 @@
+"""``checkpoint:DIR``, local or ``s3://``: a checkpoint in Flink's format, with one publication for ever.
+
+Files of channel state and of other state lie in ``DIR`` under names that no other attempt has; what makes them a
+checkpoint is ``DIR/_metadata``, which is created last and exclusively. Its bytes carry no name of who wrote it, so a
+*claim* ``DIR/_cdr/<SHA-256 of _metadata>.json`` is there before: a ``_metadata`` with our claim is ours, whichever of
+our attempts wrote it, and any other is somebody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from cdr_core.commit.committable import Piece, PreparedFile
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, LookUp, Publication, Published
+from cdr_core.commit.sinks.files import Output, Summed, require_files
+from cdr_core.commit.sinks.parquet import place_for
+from cdr_core.errors import CommitConflict, CommitUnknown, IllegalState, Refused, StorageError, Unreadable
+from cdr_core.faults import reach
+from cdr_core.flink.channel_writer import ChannelStateFile, OwnedChannel
+from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.flink.metadata import RelativeFile
+from cdr_core.storage import Storage, join, storage_for
+
+CLAIM_VERSION = 1
+RECEIPT_FILE = "cdr-receipt.json"
+CLAIMS = "_cdr"
+
+_NOTHING = "nothing"
+"""The base of every publication: there is no checkpoint yet."""
+
+
+class ChannelFile:
+    """One file of channel state that is being written; ``prepared`` is known after a clean exit."""
+
+    def __init__(self, output: Output, path: str) -> None:
+        self._output, self._path = output, path
+        self._summed = Summed(output)
+        self._file = ChannelStateFile(self._summed)
+        self._records = 0
+        self.prepared: PreparedFile | None = None
+
+    def append(self, owned: OwnedChannel, chunks: Sequence[memoryview | bytes], records: int) -> None:
+        """Chunks of whole elements; ``owned.operator`` is the number of their virtual channel."""
+        self._file.append(owned, chunks)
+        self._records += records
+
+    def close(self) -> None:
+        self._output.finish()
+        pieces = tuple(
+            Piece(int(part.owned.operator), str(part.owned.side), part.size, tuple(part.offsets.numpy().tolist()))
+            for part in self._file.written(RelativeFile(self._path, self._file.size))
+        )
+        self.prepared = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c, pieces)
+
+    def discard(self) -> None:
+        self._output.discard()
+
+
+class CheckpointSink:
+    """See :class:`cdr_core.commit.sinks.base.Sink`. To publish, it must be :meth:`holding` what is to be published."""
+
+    stores = True
+
+    def __init__(self, directory: str, metadata: bytes | None = None, facts: Mapping[str, Any] | None = None) -> None:
+        self.directory = directory.rstrip("/")
+        self._storage: Storage = storage_for(directory)
+        self._place = place_for(directory)
+        self._metadata, self._facts = metadata, dict(facts or {})
+
+    def holding(self, metadata: bytes, facts: Mapping[str, Any]) -> CheckpointSink:
+        """The same sink, ready to publish a ``_metadata``; ``facts`` go into its claim."""
+        return CheckpointSink(self.directory, metadata, facts)
+
+    def refuse_early(self, schema: pa.Schema | None = None) -> None:
+        self._place.refuse(self.directory)
+        self._shown()
+
+    def refuse_other_source(self, metadata_sha256: str) -> None:
+        """Raise if a checkpoint is there that was made from another one than this."""
+        shown = self._shown()
+        if shown is not None and shown["source_metadata_sha256"] != metadata_sha256:
+            raise Refused(
+                f"{self.directory} holds what recovery {shown['properties'].get('cdr.recovery')} made of another"
+                " checkpoint",
+                hint="name another directory",
+            )
+
+    def create(self, schema: pa.Schema) -> None:
+        """Directories come with the first file."""
+
+    def writer(self, name: str, schema: pa.Schema) -> NoReturn:
+        raise IllegalState("a checkpoint has no rows")
+
+    def channel_file(self, name: str) -> AbstractContextManager[ChannelFile]:
+        """A new file of channel state, durable after a clean exit and gone after any other."""
+        path = file_name(name)
+        return _making(ChannelFile(self._place.output(self.uri(path)), path))
+
+    def uri(self, path: str) -> str:
+        """Where a file that ``_metadata`` names is."""
+        return join(self.directory, path)
+
+    def output(self, path: str) -> Output:
+        """A new file of any other content."""
+        return self._place.output(self.uri(path))
+
+    def look_up(self, commit_user: str) -> LookUp:
+        shown = self._shown()
+        if shown is None:
+            return LookUp(_NOTHING, (), frozenset({_NOTHING}))
+        properties = shown["properties"]
+        if properties[COMMIT_USER] != commit_user:
+            raise Refused(
+                f"{self.directory} holds the checkpoint of another recovery, {properties.get('cdr.recovery')}",
+                hint="recover to another directory",
+            )
+        published = Published(int(properties[COMMIT_ID]), self._uri_of_metadata, shown["metadata_sha256"])
+        return LookUp(shown["metadata_sha256"], (published,), frozenset({_NOTHING, shown["metadata_sha256"]}))
+
+    def publish(self, base: str, publication: Publication) -> Published:
+        if self._metadata is None:
+            raise IllegalState("there is no _metadata to publish")
+        if base != _NOTHING:
+            raise CommitConflict(f"{self._uri_of_metadata} is there already", hint="look up again")
+        files = tuple(PreparedFile.from_json(file) for file in self._facts["files"])
+        require_files(files, lambda file: self._place.size(self.uri(file.path)))
+        sha256 = hashlib.sha256(self._metadata).hexdigest()
+        claim = {
+            "version": CLAIM_VERSION,
+            "metadata_sha256": sha256,
+            **self._facts,
+            "files": [{"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c} for file in files],
+            "properties": dict(publication.properties),
+        }
+        # Taken already: an earlier attempt wanted to publish the very same bytes.
+        self._storage.create(self._claim(sha256), json.dumps(claim, indent=1).encode())
+        reach("publish.before")
+        try:
+            created = self._storage.create(self._uri_of_metadata, self._metadata)
+        except StorageError as error:
+            raise CommitUnknown(f"it is not known whether {self._uri_of_metadata} was created: {error.what}") from error
+        reach("publish.after")
+        if not created:
+            raise CommitConflict(f"{self._uri_of_metadata} was written by somebody else", hint="look up again")
+        return Published(publication.commit_id, self._uri_of_metadata, sha256)
+
+    def claim(self) -> Mapping[str, Any]:
+        """What the claim of the published checkpoint says."""
+        shown = self._shown()
+        if shown is None:
+            raise Unreadable(f"{self.directory} holds no checkpoint", hint="run commit again")
+        return shown
+
+    def write_receipt(self, receipt: Mapping[str, Any]) -> None:
+        """Beside the checkpoint; the database has it too, and nothing is decided by this copy."""
+        self._storage.replace(self.uri(RECEIPT_FILE), json.dumps(receipt, indent=1, default=str).encode())
+
+    def open_file(self, file: PreparedFile) -> pa.NativeFile:
+        return self._place.open(self.uri(file.path), file)
+
+    def delete(self, path: str) -> None:
+        """Remove a file that no ``_metadata`` names."""
+        self._storage.delete(self.uri(path))
+
+    @property
+    def _uri_of_metadata(self) -> str:
+        return join(self.directory, METADATA_FILE)
+
+    def _claim(self, sha256: str) -> str:
+        return join(self.directory, CLAIMS, f"{sha256}.json")
+
+    def _shown(self) -> Mapping[str, Any] | None:
+        """The claim of the ``_metadata`` that is there; ``None`` if there is none. One without a claim is refused."""
+        if not self._storage.exists(self._uri_of_metadata):
+            return None
+        sha256 = hashlib.sha256(self._storage.read(self._uri_of_metadata)).hexdigest()
+        uri = self._claim(sha256)
+        if not self._storage.exists(uri):
+            raise Refused(
+                f"{self.directory} holds a checkpoint that cdr did not write", hint="name an empty or new directory"
+            )
+        claim: Mapping[str, Any] = json.loads(self._storage.read(uri))
+        if claim.get("version") != CLAIM_VERSION:
+            raise Refused(f"{uri} has version {claim.get('version')}, this cdr reads {CLAIM_VERSION}")
+        return claim
+
+
+def file_name(name: str) -> str:
+    """A flat name for ``RECOVERY/eEPOCH-…``: who made it can be told from it, and nobody else has it."""
+    return f"cdr-{name.replace('/', '-')}"
+
+
+@contextmanager
+def _making(file: ChannelFile) -> Iterator[ChannelFile]:
+    try:
+        yield file
+        file.close()
+    except BaseException:
+        with suppress(Exception):
+            file.discard()
+        raise

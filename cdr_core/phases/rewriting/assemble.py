@@ -1,0 +1,172 @@
+"""The commit of a recovery whose target is a checkpoint: its units, and the ``_metadata`` made of what they left."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdr_core.audit.ledger import ChannelKey, Entry, require_others
+from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.commit.database import commit_user
+from cdr_core.commit.sinks import sink_for
+from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.faults import reach
+from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.metadata import SubtaskState, write_metadata
+from cdr_core.flink.rewrite import rewritten
+from cdr_core.metadata import Phase
+from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
+from cdr_core.phases.rewriting.channels import channel_units, check_channels, handles_of
+from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
+from cdr_core.phases.unit import Job, Outcome
+from cdr_core.rescale.other_elements import CLOSING_PREFIX
+from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.source import open_planned
+from cdr_core.rescale.spec import parse_spec
+from cdr_core.storage import join, storage_for
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import Recovery
+    from cdr_core.phases.driver import Drive
+
+KEEP, DOWNSTREAM = "keep", "downstream"
+"""How output state goes on: as output state, or as input state of the downstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A ``_metadata`` that is ready to be published, and what its claim and the receipt say of it."""
+
+    metadata: bytes
+    facts: dict[str, Any]
+
+
+def checkpoint_sink(target: str) -> CheckpointSink:
+    """The sink of a ``checkpoint:`` target."""
+    sink = sink_for(target)
+    assert isinstance(sink, CheckpointSink), target
+    return sink
+
+
+def units(drive: Drive, entries: Sequence[Committable]) -> dict[str, Any]:
+    """What commit has to do before it can publish. Where it is published already, files are only read again."""
+    published = checkpoint_sink(drive.recovery.target).look_up(commit_user(drive.recovery.id)).published
+    found = channel_units(drive.plan, entries, join=not published)
+    return found if published else found | state_units(*_source(drive.recovery))
+
+
+def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
+    """One unit: channels are checked and joined, state is redistributed and its files are copied."""
+    sink = checkpoint_sink(job.target)
+    attempt = f"{job.recovery}/e{job.epoch}-{name}"
+    if unit["kind"] == "channels":
+        ledger, file = check_channels(plan, unit, sink, attempt)
+        detail = {"ledger": [entry.to_json() for entry in ledger], "subtask": unit["subtask"]}
+        records, size = (file.records, file.bytes) if file else (0, 0)
+        return Outcome(records, size, {**detail, "file": file.to_json() if file else None})
+    checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
+    metadata, moved = move_state(checkpoint, unit, sink, attempt)
+    uri = join(job.directory, f"{name}.metadata")
+    storage_for(uri).create(uri, metadata)
+    size = moved["written"] + sum(file["bytes"] for file in moved["copied"])
+    return Outcome(0, size, {"ledger": [], "state": uri, "moved": moved})
+
+
+def ledger_of(drive: Drive, results: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """What is about to be published, other elements included, which must be those that were spilled."""
+    found = [Entry.from_json(line) for result in results for line in result["ledger"]]
+    expected: dict[ChannelKey, Mapping[str, int]] = {}
+    for line in drive.repository.ledger(drive.recovery.id, Phase.SPILL):
+        entry, counts = Entry.from_json(line), Counter[str]()
+        for kind, count in entry.others.items():
+            counts[kind.removeprefix(CLOSING_PREFIX)] += count
+        expected[entry.key] = counts
+    require_others("commit", expected, found)
+    return found
+
+
+def assemble(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Assembled:
+    """The new ``_metadata`` from what the units left."""
+    recovery = drive.recovery
+    checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
+    parallelism = _parallelism(checkpoint, recovery)
+    files = {r["subtask"]: PreparedFile.from_json(r["file"]) for r in results if r.get("file")}
+    moved = [result["moved"] for result in results if "moved" in result]
+    states: dict[str, list[SubtaskState]] = {}
+    for result in results:
+        if "state" in result:
+            operator, subtasks = subtasks_in(storage_for(result["state"]).read(result["state"]))
+            states.setdefault(operator, []).extend(subtasks)
+    handles = handles_of(drive.plan, files, checkpoint.metadata.version)
+    metadata = write_metadata(rewritten(checkpoint.metadata, parallelism, states, handles))
+    made = [file for each in moved for file in each["made"]]
+    return Assembled(metadata, facts(recovery, [*(file.to_json() for file in files.values()), *made], moved))
+
+
+def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a claim says besides the publication's own properties."""
+    copied = {file["path"]: file for each in moved for file in each["copied"]}
+    return {
+        "source_metadata_sha256": recovery.source.metadata_sha256,
+        "output_state": DOWNSTREAM if recovery.options.get(OUTPUT_DOWNSTREAM) else KEEP,
+        "files": [{name: file[name] for name in ("path", "records", "bytes", "crc32c")} for file in files],
+        "copied": [copied[path] for path in sorted(copied)],
+        "depends_on": sorted({path for each in moved for path in each["depends_on"]}),
+        "state": {name: sum(each[name] for each in moved) for name in ("read", "written")},
+    }
+
+
+def ready(drive: Drive, sink: CheckpointSink, results: Sequence[Mapping[str, Any]]) -> CheckpointSink:
+    """The sink with what it is to publish; nothing where the checkpoint is there already."""
+    if sink.look_up(commit_user(drive.recovery.id)).published:
+        return sink
+    assembled = assemble(drive, results)
+    reach("commit.assembled")
+    return sink.holding(assembled.metadata, assembled.facts)
+
+
+def beside(drive: Drive, sink: CheckpointSink, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """The receipt with what is true of a checkpoint; a copy lies beside it.
+
+    It tells what the published one holds, whichever attempt published it.
+    """
+    claim = sink.claim()
+    written = {name: claim[name] for name in ("metadata_sha256", "output_state", "copied", "depends_on", "state")}
+    value = {
+        **receipt,
+        "dropped_by_rule": {
+            "rule": "elements that are no records go on as other_elements says",
+            "elements": dict(receipt["other_elements"].get("dropped", {})),
+        },
+        "checkpoint": {"directory": sink.directory, **written, "files": claim["files"]},
+    }
+    with drive.fenced():  # a copy of an older attempt must not take the place of a newer one's
+        pass
+    sink.write_receipt(value)
+    reach("commit.receipt-beside")
+    return value
+
+
+def remove_parts(drive: Drive, sink: CheckpointSink) -> None:
+    """Remove what this recovery prepared and the published checkpoint does not name: it was joined, or was beaten."""
+    needed = {file["path"] for file in sink.claim()["files"]}
+    prepared = {
+        file["path"]
+        for row in drive.repository.prepared(drive.recovery.id)
+        for file in json.loads(row.manifest)["files"]
+    }
+    for path in sorted(prepared - needed):
+        sink.delete(path)
+
+
+def _source(recovery: Recovery) -> tuple[Any, Mapping[str, int]]:
+    checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
+    return checkpoint.metadata, _parallelism(checkpoint, recovery)
+
+
+def _parallelism(checkpoint: Checkpoint, recovery: Recovery) -> Mapping[str, int]:
+    return new_parallelism(checkpoint, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
