@@ -8,7 +8,7 @@ snapshots whose bytes cannot be merged (SST files) can still serve a subtask tog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,6 +47,16 @@ def overlapping(handles: Sequence[KeyedHandle], first: int, last: int) -> list[K
     """Those with a key group from ``first`` to ``last``, by their ranges."""
     here = [each for each in handles if range_of(each)[0] <= last and first <= range_of(each)[1]]
     return sorted(here, key=range_of)
+
+
+def parts_of(handles: Sequence[KeyedHandle]) -> Iterator[KeyedHandle]:
+    """The snapshots among these, those inside of changelogs too; changes are none."""
+    for handle in handles:
+        match handle:
+            case Changelog() | CheckpointedChangelog():
+                yield from parts_of([each for each in handle.materialized if each is not None])
+            case _:
+                yield handle
 
 
 def basket(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cdr_core.errors import Refused
 from cdr_core.flink.keys import key_group_range
 from cdr_core.flink.metadata import (
     FinishedSubtask,
@@ -21,8 +22,9 @@ from cdr_core.flink.metadata import (
 )
 from cdr_core.flink.metadata.changelog import Changelog, CheckpointedChangelog, FileChanges, StoredFileChanges
 from cdr_core.flink.state.baskets import OLDEST_BASKET, overlapping
-
-_LEAVE_TO_FLINK = "re-write it at the same parallelism and let Flink rescale when it restores"
+from cdr_core.flink.state.keyed import KeyedPlan
+from cdr_core.flink.state.operator_state import OperatorPlan
+from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read
 
 
 class BlockKind(StrEnum):
@@ -31,8 +33,8 @@ class BlockKind(StrEnum):
     RAW_KEYED = "raw keyed state"
     RAW_OPERATOR = "raw operator state"
     UNMERGEABLE_KEYED = "keyed state that cannot be merged"
+    UNLIKE_OPERATOR = "operator state that subtasks describe in different ways"
     TOO_PARALLEL = "more subtasks than key groups"
-    LEGACY = "metadata of Flink 1.10 or older"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,13 @@ class Block:
         return f"operator {self.operator}: {self.why}; {self.way_out}"
 
 
-def blocks(operator: OperatorState, new_parallelism: int, *, version: int) -> tuple[Block, ...]:
-    """Every reason, from the metadata alone (``version`` is that of the metadata); none if parallelism stays.
+def blocks(
+    operator: OperatorState, new_parallelism: int, *, version: int, read: Read | None = None
+) -> tuple[Block, ...]:
+    """Every reason, none if parallelism stays. ``version`` is that of the metadata.
+
+    Without ``read`` from the metadata alone; with it, the heads of state files are looked into as well, and what is not
+    blocked then is not refused later.
 
     Coordinator state is none of them: when Flink itself rescales, it hands coordinators the very bytes of the
     checkpoint, so they are carried over as they are. An operator that has finished has no state.
@@ -59,9 +66,11 @@ def blocks(operator: OperatorState, new_parallelism: int, *, version: int) -> tu
     subtasks = [subtask for subtask in operator.subtasks if not isinstance(subtask, FinishedSubtask)]
     found = [
         *_raw(operator, subtasks),
-        *_too_parallel(operator, subtasks, new_parallelism),
+        *_too_parallel(operator, new_parallelism),
         *_unmergeable(operator, subtasks, new_parallelism, version),
     ]
+    if read is not None and not found:
+        found += [*_unlike(operator, new_parallelism, read), *_unbasketable(operator, new_parallelism, read, version)]
     return tuple(found)
 
 
@@ -69,14 +78,14 @@ def _raw(operator: OperatorState, subtasks: list[SubtaskState]) -> list[Block]:
     found = []
     if any(has_states(subtask.raw_operator) for subtask in subtasks):
         why = "it has raw operator state, whose format only the operator knows"
-        found.append(Block(operator.label, BlockKind.RAW_OPERATOR, why, _LEAVE_TO_FLINK))
+        found.append(Block(operator.label, BlockKind.RAW_OPERATOR, why, LEAVE_TO_FLINK))
     if any(subtask.raw_keyed is not None for subtask in subtasks):
         why = "it has raw keyed state (timers kept on the heap beside RocksDB are such), which is not merged"
-        found.append(Block(operator.label, BlockKind.RAW_KEYED, why, _LEAVE_TO_FLINK))
+        found.append(Block(operator.label, BlockKind.RAW_KEYED, why, LEAVE_TO_FLINK))
     return found
 
 
-def _too_parallel(operator: OperatorState, subtasks: list[SubtaskState], parallelism: int) -> list[Block]:
+def _too_parallel(operator: OperatorState, parallelism: int) -> list[Block]:
     if parallelism <= operator.max_parallelism:
         return []
     why = f"its maximum parallelism is {operator.max_parallelism}, so it cannot run with {parallelism} subtasks"
@@ -95,8 +104,22 @@ def _unmergeable(operator: OperatorState, subtasks: list[SubtaskState], parallel
                 f"new subtask {index} needs key groups of {len(here)} old ones in {backend(here[0])}, and only since "
                 "Flink 1.16 can one subtask be given several such snapshots"
             )
-            return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, _LEAVE_TO_FLINK)]
+            return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, LEAVE_TO_FLINK)]
     return []
+
+
+def _unlike(operator: OperatorState, parallelism: int, read: Read) -> list[Block]:
+    try:
+        OperatorPlan.of(operator, parallelism, read)
+    except Refused as refusal:
+        return [Block(operator.label, BlockKind.UNLIKE_OPERATOR, refusal.what, refusal.hint)]
+    return []
+
+
+def _unbasketable(operator: OperatorState, parallelism: int, read: Read, version: int) -> list[Block]:
+    plan = KeyedPlan.of(operator, parallelism, read, version=version, checkpoint_id=0)
+    reasons = (plan.refusal(index) for index in range(parallelism))
+    return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, LEAVE_TO_FLINK) for why in reasons if why][:1]
 
 
 def has_states(handle: OperatorHandle | None) -> bool:

@@ -16,6 +16,7 @@ from cdr_core.errors import Refused, Where
 from cdr_core.flink.metadata import NamedState
 from cdr_core.flink.metadata.modified_utf8 import encode
 from cdr_core.flink.metadata.operators import MODE_BROADCAST, MODE_SPLIT, MODE_UNION
+from cdr_core.flink.state.streams import LEAVE_TO_FLINK
 
 _WITHOUT_COMPRESSION: Final = 5
 _WITH_COMPRESSION: Final = 6
@@ -141,7 +142,7 @@ def _unlike(what: str, first: Head, other: Head) -> Refused:
         f"{what} of operator state is described in one way by subtask {first.where.subtask} and in another by subtask "
         f"{other.where.subtask}, so the files cannot be merged",
         where=other.where,
-        hint="re-write at the same parallelism and let Flink rescale when it restores",
+        hint=LEAVE_TO_FLINK,
     )
 
 
@@ -149,5 +150,5 @@ def _unknown(head: Head, what: str) -> Refused:
     return Refused(
         f"a file of operator state differs from those of other subtasks and has {what}, which is not understood",
         where=head.where,
-        hint="re-write at the same parallelism and let Flink rescale when it restores",
+        hint=LEAVE_TO_FLINK,
     )

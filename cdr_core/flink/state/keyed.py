@@ -9,6 +9,7 @@ on where they lie, and the numbers by which they name states are places in the h
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,9 +28,9 @@ from cdr_core.flink.metadata import (
     Offsets,
     OperatorState,
 )
-from cdr_core.flink.state.baskets import OLDEST_BASKET, basket, overlapping, range_of
+from cdr_core.flink.state.baskets import OLDEST_BASKET, basket, overlapping, parts_of, range_of
 from cdr_core.flink.state.names import name_of
-from cdr_core.flink.state.streams import Positions, Read, Stream, Write, ends_of, runs
+from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Positions, Read, Stream, Write, ends_of, runs
 
 LONGEST_HEAD: Final = 64 << 20
 """Bytes; heads are read into memory, two at a time."""
@@ -37,7 +38,12 @@ LONGEST_HEAD: Final = 64 << 20
 NOTHING: Final = 0
 """As an offset: RocksDB's full snapshots write nothing at all for a key group without state."""
 
+ASYNCHRONOUS: Final = struct.pack(">iiH", 4, 1, 16) + b"KEYED_STATE_TYPE"
+"""In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. A
+backend that is opened for it takes no basket, by Flink's source; that was not tried."""
+
 _Full = KeyGroups | IdentifiedKeyGroups
+_Incremental = Incremental | IdentifiedIncremental
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +82,44 @@ class KeyedPlan:
         name = name_of(self.operator.operator_id, "keyed", index, self.parallelism)
         if not here:
             return None
-        full = [each for each in here if isinstance(each, _Full)]
-        if self.mergeable and len(full) == len(here) and _gapless(here):
-            return self._merged(full, first, last, name, write)
-        if len(here) == 1 and isinstance(here[0], Incremental | IdentifiedIncremental):
+        if self._mergeable(here):
+            return self._merged([each for each in here if isinstance(each, _Full)], first, last, name, write)
+        if self._in_one(here):
             return here[0]  # whole: the backend clips what lies outside of its range, as when Flink rescales
-        if self.version < OLDEST_BASKET:
-            raise Refused(
-                f"new subtask {index} needs keyed state of {len(here)} old ones whose files cannot be merged",
-                where=Where(operator=self.operator.label),
-                hint="re-write at the same parallelism and let Flink rescale when it restores",
-            )
+        reason = self.refusal(index)
+        if reason is not None:
+            raise Refused(reason, where=Where(operator=self.operator.label), hint=LEAVE_TO_FLINK)
         return basket(here, first, last, checkpoint_id=self.checkpoint_id, handle_id=name)
+
+    def refusal(self, index: int) -> str | None:
+        """Why a new subtask cannot be given its keyed state; ``None`` where it can."""
+        first, last = key_group_range(index, self.parallelism, self.operator.max_parallelism)
+        here = overlapping(self.handles, first, last)
+        if not here or self._in_one(here):
+            return None
+        if self.version < OLDEST_BASKET:
+            return f"new subtask {index} needs keyed state of {len(here)} old ones whose files cannot be merged"
+        if any(self._asynchronous(each) for each in parts_of(here)):
+            return (
+                f"new subtask {index} needs keyed state of {len(here)} old ones that was written by asynchronous "
+                "state access, for which Flink takes only one snapshot per subtask"
+            )
+        return None
+
+    def _in_one(self, here: Sequence[KeyedHandle]) -> bool:
+        """Whether one handle of a usual kind is enough, so that no basket is needed."""
+        return self._mergeable(here) or (len(here) == 1 and isinstance(here[0], _Incremental))
+
+    def _mergeable(self, here: Sequence[KeyedHandle]) -> bool:
+        return self.mergeable and all(isinstance(each, _Full) for each in here) and _gapless(here)
+
+    def _asynchronous(self, handle: KeyedHandle) -> bool:
+        if not isinstance(handle, _Incremental):
+            return False
+        meta = Stream(handle.meta, self.read, Where(operator=self.operator.label))
+        if meta.size > LONGEST_HEAD:
+            raise meta.corrupt(f"its head has {meta.size} bytes")
+        return ASYNCHRONOUS in meta.all(0, meta.size)
 
     def _merged(self, handles: Sequence[_Full], first: int, last: int, name: str, write: Write) -> _Full:
         sources = [_Source(self.operator.label, None, each, self.read) for each in handles]

@@ -22,6 +22,9 @@ from cdr_core.flink.metadata import (
 CHUNK: Final = 1 << 20
 """Bytes in memory at a time, whatever the size of the state."""
 
+LEAVE_TO_FLINK: Final = "re-write it at the same parallelism and let Flink rescale when it restores"
+"""The way out for state that only Flink can take apart."""
+
 StateFile = RelativeFile | AbsoluteFile | FileSegment
 """A handle whose bytes are outside ``_metadata``."""
 
