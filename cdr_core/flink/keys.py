@@ -21,7 +21,7 @@ from cdr_core.flink.decode.parts import Part
 from cdr_core.flink.decode.program import Program, compile_program
 from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
 from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAMP, NESTED, STRINGS, TIMESTAMPS
-from cdr_core.kernels import decode_text, hashes, hashes_objects, hashes_rows, rowdata, values
+from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, keyed, rowdata, values
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -39,6 +39,13 @@ _FIXED = {
     Kind.TIMESTAMP: hashes_objects.hash_millis,
 }
 
+_PLACED = {
+    Kind.LONG: (keyed.LONG, decode_walk.FIXED),
+    Kind.INT: (keyed.INT, decode_walk.FIXED),
+    Kind.STRING: (keyed.STRING, decode_walk.STRING),
+}
+"""Keys that a kernel finds by itself, and the walker's operation that they are."""
+
 
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """The subtask that owns the key group."""
@@ -54,6 +61,33 @@ def key_group_range(index: int, parallelism: int, max_parallelism: int) -> tuple
 def check_key(description: TypeDescription, key: Sequence[str]) -> None:
     """Refuse a key that the record does not have, or whose hash only its Java class knows."""
     _plan(description, tuple(key))
+
+
+@lru_cache(maxsize=256)
+def key_place(description: TypeDescription, key: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
+    """Where the key is in every record alike, for :mod:`cdr_core.kernels.keyed`; ``None`` where it must be looked for.
+
+    That is one field behind fields of a fixed length, or of a binary row one column in its slot.
+    """
+    plan = _plan(description, key)
+    place = np.zeros(keyed.PLACE_FIELDS, np.int64)
+    if isinstance(description, RowData):
+        if len(plan.columns) != 1 or plan.columns[0, 1] != hashes_rows.FIXED:
+            return None
+        header = rowdata.header_bytes(len(description.types))
+        fixed = header + rowdata.SLOT * len(description.types)
+        place[:] = (keyed.ROW, 0, plan.columns[0, 0], header, plan.columns[0, 2], fixed)
+        return place
+    *before, found, last = plan.program.rows.tolist()
+    part = plan.parts[0]
+    kind = part.description.kind if isinstance(part.description, Scalar) else None
+    if len(plan.parts) > 1 or part.flagged or part.delta or kind not in _PLACED or last[0] != decode_walk.STOP:
+        return None
+    how, operation = _PLACED[kind]
+    if found[0] != operation or any(row[0] != decode_walk.SKIP for row in before):
+        return None
+    place[keyed.HOW], place[keyed.OFFSET] = how, sum(row[1] for row in before)
+    return place
 
 
 def key_groups(

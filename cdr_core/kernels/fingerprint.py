@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
-from cdr_core.kernels.memory import load_le64
+from cdr_core.kernels.frames import TAG_RECORD, TAG_WATERMARK, TAG_WATERMARK_STATUS
+from cdr_core.kernels.memory import load_le64, rotate_left
 
 Word = Any
 """A 64-bit word inside a kernel; numba knows its type, mypy has no name for it."""
@@ -50,12 +51,7 @@ _LONG = 256
 """Bytes from which on two records are hashed side by side; of shorter ones the processor overlaps several by itself."""
 
 
-@njit(inline="always")
-def _rotate(value: Word, bits: int) -> Word:
-    return uint64(value << uint64(bits)) | uint64(value >> uint64(64 - bits))
-
-
-@njit(inline="always")
+@njit(forceinline=True)
 def _mix(value: Word) -> Word:
     value ^= value >> uint64(33)
     value *= _MIX_A
@@ -64,47 +60,65 @@ def _mix(value: Word) -> Word:
     return value ^ (value >> uint64(32))
 
 
-@njit(inline="always")
-def _tail_word(data: npt.NDArray[np.uint8], begin: int, at: int, end: int) -> Word:
-    """The last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a word or longer."""
-    if end - begin >= 8:
-        return load_le64(data, end - 8) >> uint64(8 * (8 - (end - at)))
+@njit(cache=True, nogil=True)
+def _short_word(data: npt.NDArray[np.uint8], at: int, end: int) -> Word:
+    """Up to 7 bytes one by one. Rare, and a function of its own: in place it would be longer than all around it."""
     word = uint64(0)
     for i in range(at, end):
         word |= uint64(data[i]) << uint64(8 * (i - at))
     return word
 
 
-@njit(inline="always")
+@njit(forceinline=True)
+def _tail_word(data: npt.NDArray[np.uint8], begin: int, at: int, end: int) -> Word:
+    """The last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a word or longer."""
+    if end - begin >= 8:
+        return load_le64(data, end - 8) >> uint64(8 * (8 - (end - at)))
+    return _short_word(data, at, end)
+
+
+@njit(forceinline=True)
 def _finish(data: npt.NDArray[np.uint8], begin: int, at: int, end: int, a: Word, b: Word) -> tuple[Word, Word]:
     """Both hash words, from the state after the bytes up to ``at``, which is a multiple of two words from the start."""
-    while at + 16 <= end:
-        a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
-        b = _rotate((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
+    while at + 32 <= end:
+        a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
+        b = rotate_left((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
+        a = rotate_left((a ^ load_le64(data, at + 16)) * _PRIME_A, 31)
+        b = rotate_left((b ^ load_le64(data, at + 24)) * _PRIME_B, 29)
+        at += 32
+    if at + 16 <= end:
+        a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
+        b = rotate_left((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
         at += 16
     if at + 8 <= end:
-        a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
+        a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
         at += 8
         if at < end:
-            b = _rotate((b ^ _tail_word(data, begin, at, end)) * _PRIME_B, 29)
+            b = rotate_left((b ^ _tail_word(data, begin, at, end)) * _PRIME_B, 29)
     elif at < end:
-        a = _rotate((a ^ _tail_word(data, begin, at, end)) * _PRIME_A, 31)
-    return _mix(a + _rotate(b, 17)), _mix(b ^ (a * _PRIME_C))
+        a = rotate_left((a ^ _tail_word(data, begin, at, end)) * _PRIME_A, 31)
+    return _mix(a + rotate_left(b, 17)), _mix(b ^ (a * _PRIME_C))
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _begin(length: int) -> tuple[Word, Word]:
     return _SEED_A + uint64(length), _SEED_B ^ (uint64(length) * _PRIME_C)
+
+
+@njit(forceinline=True)
+def hash_words(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
+    """Both hash words of ``data[start:end]``, inside another kernel."""
+    a, b = _begin(end - start)
+    return _finish(data, start, start, end, a, b)
 
 
 @njit(cache=True, nogil=True)
 def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
     """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
-    a, b = _begin(end - start)
-    return _finish(data, start, start, end, a, b)
+    return hash_words(data, start, end)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _hash_two(
     data: npt.NDArray[np.uint8], start: int, end: int, next_start: int, next_end: int
 ) -> tuple[Word, Word, Word, Word]:
@@ -114,10 +128,10 @@ def _hash_two(
     common = min(end - start, next_end - next_start) & ~15
     at, following, upto = start, next_start, start + common
     while at < upto:
-        a = _rotate((a ^ load_le64(data, at)) * _PRIME_A, 31)
-        b = _rotate((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
-        c = _rotate((c ^ load_le64(data, following)) * _PRIME_A, 31)
-        d = _rotate((d ^ load_le64(data, following + 8)) * _PRIME_B, 29)
+        a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
+        b = rotate_left((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
+        c = rotate_left((c ^ load_le64(data, following)) * _PRIME_A, 31)
+        d = rotate_left((d ^ load_le64(data, following + 8)) * _PRIME_B, 29)
         at += 16
         following += 16
     first, second = _finish(data, start, at, end, a, b)
@@ -125,8 +139,9 @@ def _hash_two(
     return first, second, third, fourth
 
 
-@njit(inline="always")
-def _add(sums: npt.NDArray[np.uint64], lane: int, first: Word, second: Word, length: int) -> None:
+@njit(forceinline=True)
+def add_record(sums: npt.NDArray[np.uint64], lane: int, first: Word, second: Word, length: int) -> None:
+    """Add a record with these hash words to a row of a fold."""
     sums[lane, 0] += first
     sums[lane, 1] += second
     sums[lane, 2] = sums[lane, 2] * _CHAIN + first
@@ -154,13 +169,57 @@ def fold_records(
             i += 1
         elif i + 1 < count and lanes[i + 1] >= 0 and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= _LONG:
             first, second, third, fourth = _hash_two(data, starts[i], ends[i], starts[i + 1], ends[i + 1])
-            _add(sums, lanes[i], first, second, ends[i] - starts[i])
-            _add(sums, lanes[i + 1], third, fourth, ends[i + 1] - starts[i + 1])
+            add_record(sums, lanes[i], first, second, ends[i] - starts[i])
+            add_record(sums, lanes[i + 1], third, fourth, ends[i + 1] - starts[i + 1])
             i += 2
         else:
-            first, second = record_hash(data, starts[i], ends[i])
-            _add(sums, lanes[i], first, second, ends[i] - starts[i])
+            first, second = hash_words(data, starts[i], ends[i])
+            add_record(sums, lanes[i], first, second, ends[i] - starts[i])
             i += 1
+
+
+@njit(cache=True, nogil=True)
+def fold_elements(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    tags: npt.NDArray[np.int8],
+    sums: npt.NDArray[np.uint64],
+    kinds: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """As :func:`fold_records` with every record in the only row of ``sums``; ``kinds`` counts all elements by tag.
+
+    Returns the indices of the last watermark and of the last watermark status, −1 where there is none.
+    """
+    count = starts.shape[0]
+    watermark, status = -1, -1
+    i = 0
+    while i < count:
+        tag = tags[i]
+        if tag > TAG_RECORD:
+            if tag == TAG_WATERMARK:
+                watermark = i
+            elif tag == TAG_WATERMARK_STATUS:
+                status = i
+            kinds[tag] += 1
+            i += 1
+        elif (
+            i + 1 < count
+            and tags[i + 1] <= TAG_RECORD
+            and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= _LONG
+        ):
+            first, second, third, fourth = _hash_two(data, starts[i], ends[i], starts[i + 1], ends[i + 1])
+            add_record(sums, 0, first, second, ends[i] - starts[i])
+            add_record(sums, 0, third, fourth, ends[i + 1] - starts[i + 1])
+            kinds[tag] += 1
+            kinds[tags[i + 1]] += 1
+            i += 2
+        else:
+            first, second = hash_words(data, starts[i], ends[i])
+            add_record(sums, 0, first, second, ends[i] - starts[i])
+            kinds[tag] += 1
+            i += 1
+    return watermark, status
 
 
 FOLD_COLUMNS = 5

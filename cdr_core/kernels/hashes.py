@@ -54,8 +54,8 @@ def key_group(code: int, max_parallelism: int) -> int:
     """The key group of a hash code: murmur once more, without its sign, modulo the number of groups."""
     mixed = np.int64(np.int32(murmur_finish(murmur_mix(uint32(0), uint32(code)), 4)))
     if mixed == -2147483648:
-        return 0
-    return abs(mixed) % max_parallelism
+        return np.int64(0)
+    return np.int64(uint32(abs(mixed)) % uint32(max_parallelism))  # 32 bits divide several times faster than 64
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,5 @@
-"""Unaligned loads from byte arrays: one machine instruction each, where assembling bytes would cost four to eight.
+"""Unaligned loads from byte arrays, and rotation: one machine instruction each, where assembling bytes would cost four
+to eight, and shifts behind a multiplication become two multiplications.
 
 No bounds are checked here: a kernel compares with the end of its input before it loads.
 """
@@ -7,6 +8,8 @@ No bounds are checked here: a kernel compares with the end of its input before i
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc, operator, import-untyped"
 
 from __future__ import annotations
+
+from typing import Any
 
 import llvmlite.ir as ir
 from numba import types
@@ -38,3 +41,17 @@ load_be64 = _loader(64, True)
 load_le16 = _loader(16, False)
 load_le32 = _loader(32, False)
 load_le64 = _loader(64, False)
+
+
+@intrinsic
+def _rotate_left(typingctx, word, bits):
+    def codegen(context, builder, _signature, arguments):
+        kind = ir.IntType(64)
+        shift = builder.module.declare_intrinsic("llvm.fshl", [kind], ir.FunctionType(kind, [kind] * 3))
+        return builder.call(shift, [arguments[0], arguments[0], arguments[1]])
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+rotate_left: Any = _rotate_left
+"""``rotate_left(word, bits)`` inside a kernel: a 64-bit word with its top bits moved to the bottom."""

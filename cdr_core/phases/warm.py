@@ -18,12 +18,12 @@ import cdr_core.phases.read
 import cdr_core.phases.spill  # noqa: F401 # all five: a worker serves every phase
 from cdr_core.errors import Where
 from cdr_core.flink.decode import decode_values
-from cdr_core.flink.keys import key_groups
+from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.paged import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import fingerprint, frames, keyed
 
 SAMPLE_TYPE = "TUPLE<LONG, INT, LONG, STRING>"
 SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
@@ -46,14 +46,22 @@ def _warm() -> None:
         runs = np.frombuffer(np.array([0, len(body)], np.int64).tobytes(), np.int64)  # read-only, as a selection's are
         channel.gather(runs[:1], runs[1:], np.empty(len(body), np.uint8))
         frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
-        fingerprint.fold_records(
-            window.data, window.starts, window.ends, lanes, np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
+        sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
+        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
+        fingerprint.fold_elements(
+            window.data, window.starts, window.ends, window.tags, sums, np.zeros(frames.TAGS, np.int64)
         )
         times, values = np.empty(1, np.int64), np.empty(1, np.int64)
         frames.element_times(window.data, window.starts, window.tags, times, values)
         description = parse_type(SAMPLE_TYPE)
         decode_values(description, window.data, values, window.ends)
         key_groups(description, ("f0",), window.data, values, window.ends, 128)
+        place = key_place(description, ("f0",))
+        assert place is not None, "a long in front of everything"
+        keyed.sort_records(
+            window.data, window.starts, window.ends, window.tags, place,
+            np.zeros(128, np.int32), carried, 0, 0, sums, counts, np.empty((5, 1), np.int64),
+        )  # fmt: skip
 
 
 _warm()

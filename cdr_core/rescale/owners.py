@@ -44,6 +44,17 @@ def record_owners(
     return _owners_of(exchange.new_down, exchange.max_parallelism)[groups]
 
 
+@lru_cache(maxsize=256)
+def lanes_of_groups(exchange: PlannedExchange, down: int, lanes: range) -> npt.NDArray[np.int32]:
+    """By key group: which of ``lanes``, new subtasks in a row, owns it, counted from the first.
+
+    −1 where none of them does, and where the old subtask ``down`` did not: such a record must not be there.
+    """
+    new, old = (_owners_of(each, exchange.max_parallelism) for each in (exchange.new_down, exchange.old_down))
+    belongs = (old == down) & (new >= lanes.start) & (new < lanes.stop)
+    return np.where(belongs, new - lanes.start, -1).astype(np.int32)
+
+
 def window_owners(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> Longs:
     """Per element of a window of the channel the new downstream subtask of a record, and −1 for what is none.
 

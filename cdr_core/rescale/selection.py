@@ -21,17 +21,19 @@ import numpy.typing as npt
 from cdr_core.audit.ledger import Tally
 from cdr_core.errors import Unbalanced, Where
 from cdr_core.flink.decode import BadValue
+from cdr_core.flink.keys import key_place
 from cdr_core.flink.paged import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import fingerprint, frames, keyed
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.other_elements import Rule, account, carried, kinds, rules
-from cdr_core.rescale.owners import record_owners
+from cdr_core.rescale.owners import lanes_of_groups, record_owners
 from cdr_core.rescale.plan import Plan, VirtualChannel
 from cdr_core.rescale.salvage import open_again
 from cdr_core.rescale.source import place
+from cdr_core.rescale.spec import Partitioner
 
 Longs = npt.NDArray[np.int64]
 
@@ -99,11 +101,13 @@ class Selector:
             )
         channel = self._open(split)
         spool = Path(self._context.spill_dirs[0])
-        runs = _Runs(of)
+        runs, in_place = _Runs(of), self._in_place(planned)
         reading = paged_windows(channel, split["start"], split["end"], split["position"], self.page, spool)
         with closing(reading):
             for window in reading:
-                runs.add(window, self._lanes(planned, window, channel.where))
+                rest = window if in_place is None else runs.add_keyed(window, *in_place)
+                if rest is not None:
+                    runs.add(rest, self._lanes(planned, rest, channel.where))
         return runs.selection()
 
     def _records_only(self, of: tuple[Rule, ...], split: Mapping[str, Any]) -> Selection:
@@ -112,6 +116,16 @@ class Selector:
         for window in windows(channel, split["start"], split["end"], split["position"], WINDOW):
             runs.add(window, np.where(window.records, 0, -1).astype(np.int64))
         return runs.selection()
+
+    def _in_place(self, planned: VirtualChannel) -> tuple[Longs, npt.NDArray[np.int32]] | None:
+        """Where the key is, and the lane of each key group; ``None`` where owners are found in another way."""
+        exchange = self._plan.exchanges[planned.exchange]
+        if exchange.partitioner != Partitioner.HASH:
+            return None
+        place = key_place(_type(exchange.record), exchange.key)
+        first = self._plan.subtasks[planned.subtasks[0]].index
+        lanes = range(first, first + len(planned.subtasks))
+        return None if place is None else (place, lanes_of_groups(exchange, planned.down, lanes))
 
     def _lanes(self, planned: VirtualChannel, window: Window, where: Where) -> Longs:
         """Per element its owner as an index into the channel's owners; −1 for what is not a record."""
@@ -141,16 +155,33 @@ class _Runs:
         self._room = np.empty((len(RUN_COLUMNS), 0), np.int64)
         self._collected: list[Longs] = []
 
+    def add_keyed(self, window: Window, place: Longs, lane_of: npt.NDArray[np.int32]) -> Window | None:
+        """Add the window's elements in one pass, as far as that goes; what is left, for :meth:`add`."""
+        self._make_room(len(window.tags), window.tags > frames.TAG_RECORD)
+        done, count = keyed.sort_records(
+            window.data, window.starts, window.ends, window.tags, place, lane_of, self._carried, window.base,
+            window.position, self._sums, self._counts, self._room,
+        )  # fmt: skip
+        self._collected.append(self._room[:, :count].copy())
+        if done == len(window.tags):
+            return None
+        parts = window.starts[done:], window.ends[done:], window.tags[done:]
+        return Window(window.data, window.base, window.position + done, *parts)
+
     def add(self, window: Window, lanes: Longs) -> None:
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, self._sums)
-        room = len(lanes) + int(np.count_nonzero(lanes < 0)) * (len(self._carried) - 1)
-        if self._room.shape[1] < room:
-            self._room = np.empty((len(RUN_COLUMNS), room), np.int64)
+        self._make_room(len(lanes), lanes < 0)
         count = frames.select_runs(
             window.starts, window.ends, window.tags, lanes, self._carried, window.base, window.position, self._counts,
             *self._room,
         )  # fmt: skip
         self._collected.append(self._room[:, :count].copy())
+
+    def _make_room(self, elements: int, others: npt.NDArray[np.bool_]) -> None:
+        """For a run a record, and one a lane and other element."""
+        room = elements + int(np.count_nonzero(others)) * (len(self._carried) - 1)
+        if self._room.shape[1] < room:
+            self._room = np.empty((len(RUN_COLUMNS), room), np.int64)
 
     def selection(self) -> Selection:
         *lanes, in_place, left = self._counts.tolist()

@@ -1,0 +1,160 @@
+"""One pass from element to run finds what the general way finds, and leaves to it what it cannot judge."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdr_core.flink.encode import encode_value
+from cdr_core.flink.keys import key_groups, key_place
+from cdr_core.flink.types import parse_type
+from cdr_core.kernels import fingerprint, frames, keyed
+
+GROUPS, LANES = 128, 3
+LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+INT = st.integers(-(1 << 31), (1 << 31) - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text("abcdefgh", max_size=40)
+
+TYPES: dict[str, tuple[str, Any]] = {
+    "LONG": ("TUPLE<LONG, STRING>", lambda key, rest: (key, rest)),
+    "INT": ("TUPLE<LONG, INT, STRING>", lambda key, rest: (7, key, rest)),
+    "STRING": ("TUPLE<INT, STRING, STRING>", lambda key, rest: (7, key, rest)),
+    "BIGINT": ("ROWDATA<a INT, k BIGINT, s STRING>", lambda key, rest: {"a": 7, "k": key, "s": rest}),
+    "SMALLINT": ("ROWDATA<k SMALLINT, s STRING>", lambda key, rest: {"k": key, "s": rest}),
+}
+KEYS = {
+    "LONG": LONG,
+    "INT": INT,
+    "STRING": TEXT,
+    "BIGINT": LONG | st.none(),
+    "SMALLINT": st.integers(-(1 << 15), (1 << 15) - 1) | st.none(),
+}
+NAMES = {"LONG": "f0", "INT": "f1", "STRING": "f1", "BIGINT": "k", "SMALLINT": "k"}
+
+WATERMARK = b"\x02" + struct.pack(">q", 5)
+MARKER = b"\x03" + bytes(28)
+
+
+def place_of(kind: str) -> Any:
+    return key_place(parse_type(TYPES[kind][0]), (NAMES[kind],))
+
+
+def record(kind: str, key: Any, rest: str = "rest", time: int | None = None) -> bytes:
+    text, fields = TYPES[kind]
+    tag = b"\x01" if time is None else b"\x00" + struct.pack(">q", time)
+    return tag + encode_value(parse_type(text), fields(key, rest))
+
+
+class Scanned:
+    """Elements as a window has them, and both ways over them."""
+
+    def __init__(self, kind: str, elements: list[bytes]) -> None:
+        self.kind = kind
+        self.data = np.frombuffer(b"".join(struct.pack(">i", len(e)) + e for e in elements) or b"\0", np.uint8).copy()
+        ends = np.cumsum([len(e) + 4 for e in elements], dtype=np.int64)
+        self.starts = ends - np.array([len(e) for e in elements], dtype=np.int64)
+        self.ends = ends
+        self.tags = np.array([e[0] for e in elements], np.int8)
+        self.carried = np.zeros((LANES, frames.TAGS), np.uint8)
+        self.carried[:2, frames.TAG_WATERMARK] = 1
+        self.lane_of = (np.arange(GROUPS) % LANES).astype(np.int32)
+
+    def _results(self) -> tuple[Any, Any, Any]:
+        room = LANES * len(self.tags) + 1
+        sums = np.zeros((LANES, fingerprint.FOLD_COLUMNS), np.uint64)
+        return sums, np.zeros((LANES + 2, frames.TAGS), np.int64), np.zeros((5, room), np.int64)
+
+    def in_one_pass(self) -> tuple[int, Any]:
+        sums, counts, runs = self._results()
+        done, found = keyed.sort_records(
+            self.data, self.starts, self.ends, self.tags, place_of(self.kind), self.lane_of, self.carried, 1000, 50,
+            sums, counts, runs,
+        )  # fmt: skip
+        return done, [each.tolist() for each in (sums, counts, runs[:, :found])]
+
+    def in_the_general_way(self) -> Any:
+        sums, counts, runs = self._results()
+        records = self.tags <= frames.TAG_RECORD
+        times, values = np.empty(len(self.tags), np.int64), np.empty(len(self.tags), np.int64)
+        frames.element_times(self.data, self.starts, self.tags, times, values)
+        key = (NAMES[self.kind],)
+        groups = key_groups(
+            parse_type(TYPES[self.kind][0]), key, self.data, values[records], self.ends[records], GROUPS
+        )
+        lanes = np.full(len(self.tags), -1, np.int64)
+        lanes[records] = self.lane_of[groups]
+        fingerprint.fold_records(self.data, self.starts, self.ends, lanes, sums)
+        found = frames.select_runs(
+            self.starts, self.ends, self.tags, lanes, self.carried, 1000, 50, counts, *runs
+        )  # fmt: skip
+        return [each.tolist() for each in (sums, counts, runs[:, :found])]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@settings(deadline=None, max_examples=60)
+@given(drawn=st.data())
+def test_one_pass_and_the_general_way_find_the_same(kind: str, drawn: st.DataObject) -> None:
+    keys = drawn.draw(st.lists(KEYS[kind], min_size=1, max_size=3))
+    one = st.builds(
+        lambda key, rest, time: record(kind, key, rest, time),
+        st.sampled_from(keys),
+        st.text("xyz", max_size=300),
+        st.none() | LONG,
+    )
+    elements = drawn.draw(st.lists(one | st.sampled_from([WATERMARK, MARKER]), max_size=12))
+    scanned = Scanned(kind, elements)
+    assert scanned.in_one_pass() == (len(elements), scanned.in_the_general_way())
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        ("LONG", b"\x01" + bytes(7)),
+        ("INT", b"\x01" + bytes(8 + 3)),
+        ("STRING", b"\x01" + bytes(4) + b"\x00"),
+        ("STRING", b"\x01" + bytes(4) + b"\x05abc"),
+        ("STRING", b"\x01" + bytes(4) + b"\x03a\x80"),
+        ("STRING", b"\x01" + bytes(4) + b"\x03a\xff\xff\xff"),
+        ("BIGINT", b"\x01" + struct.pack(">i", 24) + bytes(24)),
+        ("BIGINT", b"\x01" + struct.pack(">i", 32) + bytes(24)),
+        ("BIGINT", b"\x01" + struct.pack(">i", 32) + b"\x09" + bytes(31)),
+        ("BIGINT", b"\x01\x00\x00"),
+    ],
+)
+def test_a_record_whose_key_cannot_be_read_is_left_to_the_general_way(kind: str, bad: bytes) -> None:
+    good = record(kind, {"STRING": "one"}.get(kind, 1))
+    done, (sums, _, runs) = Scanned(kind, [good, WATERMARK, bad, good]).in_one_pass()
+    assert done == 2
+    assert sum(row[3] for row in sums) == 1
+    assert len(runs[0]) >= 1
+
+
+def test_a_key_group_that_no_lane_has_is_left_to_the_general_way() -> None:
+    scanned = Scanned("LONG", [record("LONG", 1), record("LONG", 2)])
+    scanned.lane_of[:] = -1
+    assert scanned.in_one_pass()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("TUPLE<STRING, LONG>", "f1"),
+        ("TUPLE<NULLABLE<LONG>, INT>", "f0"),
+        ("ROW<a LONG, b LONG>", "a"),
+        ("POJO<a LONG, b LONG>", "a"),
+        ("TUPLE<DOUBLE, INT>", "f0"),
+        ("ROWDATA<k STRING>", "k"),
+        ("TUPLE<TUPLE<LONG, INT>, INT>", "f0"),
+    ],
+)
+def test_a_key_that_has_to_be_looked_for_has_no_place(text: str, key: str) -> None:
+    assert key_place(parse_type(text), (key,)) is None
+
+
+def test_two_fields_have_no_place() -> None:
+    assert key_place(parse_type("TUPLE<LONG, LONG>"), ("f0", "f1")) is None
