@@ -43,13 +43,16 @@ for _name, _options in {
     MADE[_name] = replace(_KEYED, parallelism=2, generators=2, flink=_options)
 
 _SMALL = replace(_KEYED, fill_millis=2000, keys=100)
+_TIMED = replace(_SMALL, job="t", fill_millis=6000)
+"""Long enough for windows to have fired."""
+
 STATEFUL: dict[str, Job] = {
     "l_p3_lists": replace(_SMALL, job="l"),
     "l_p3_lists_compressed": replace(_SMALL, job="l", flink={"execution.checkpointing.snapshot-compression": "true"}),
-    "t_p3_timers": replace(_SMALL, job="t"),
-    "t_p3_timers_1_20": replace(_SMALL, job="t", version="1.20.5", checkpoints=2, fill_millis=1500),
+    "t_p3_timers": _TIMED,
+    "t_p3_timers_1_20": replace(_TIMED, version="1.20.5", checkpoints=2, fill_millis=3000),
     "t_p3_timers_rocksdb": replace(
-        _SMALL, job="t", flink={"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
+        _TIMED, flink={"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
     ),
     "g_p3_finished_source": replace(_SMALL, job="g", second_records=20),
 }
