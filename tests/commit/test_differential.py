@@ -1,0 +1,143 @@
+"""However it runs, wherever things lie, and whenever it publishes: the same rows and the same watermark.
+
+Five choices of two make 32 recoveries of one checkpoint. ``DIFFERENTIAL=all`` runs them all; without it seven of
+them run, in which every two choices meet in all four ways.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
+from cdr_core.phases.draining import task
+from cdr_core.phases.request import RecoveryRequest
+from tests.commit.targets import ParquetTarget, S3Target, Target
+from tests.support import inline
+from tests.support.bucket import Bucket
+from tests.support.onepass import one_pass, set_flags
+from tests.support.written import SPEC, record, status, watermark, write_checkpoint
+
+ALL = "DIFFERENTIAL"
+WATERMARK = "40"
+"""Of six channels one is idle at 1000, the others end at 40 and above."""
+COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recovery. ``busy``: in one pass, whether it spills, by one of the two flags; in five phases, which always
+    do, whether recovery checkpoints are taken meanwhile. ``s3``: source and target, and the workspace of five phases.
+    """
+
+    one_pass: bool
+    busy: bool
+    per_checkpoint: bool
+    postgres: bool
+    s3: bool
+
+    def __str__(self) -> str:
+        return "-".join(each.name for each in fields(self) if getattr(self, each.name)) or "none"
+
+
+EVERY = [Case(*choices) for choices in product((False, True), repeat=5)]
+
+
+def sample() -> list[Case]:
+    """None of the choices, and five cases in which each choice is made three times, no two in the same three."""
+    made = list(combinations(range(5), 3))[:5]
+    cases = [Case(*[False] * 5), *(Case(*(case in mine for mine in made)) for case in range(5))]
+    return [*cases, Case(False, True, True, True, False)]  # several publications through a coordinator on PostgreSQL
+
+
+def test_in_the_sample_every_two_choices_meet_in_all_ways() -> None:
+    for one, other in combinations([each.name for each in fields(Case)], 2):
+        assert len({(getattr(case, one), getattr(case, other)) for case in sample()}) == 4
+
+
+def make_source(folder: Path) -> str:
+    """Keyed records of six channels over several pages, with watermarks among them, and one channel that is idle."""
+    channels = {}
+    for up, down in product(range(2), range(3)):
+        mine = [record(1000 * up + n, "x" * 90, time=n) for n in range(100)]
+        idle = (up, down) == (1, 2)
+        end = [watermark(1000), status(idle=True)] if idle else [watermark(40 + up + down)]
+        channels[up, down] = b"".join([watermark(10), *mine, *end])
+    return write_checkpoint(folder, 2, 3, channels)
+
+
+def settle(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Target:
+    """The settings of a case; where it publishes to."""
+    monkeypatch.setenv("CDR_HOME", str(folder / "home"))
+    monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
+    monkeypatch.setenv("CDR_SEGMENT_SIZE", "1KiB")
+    monkeypatch.setenv("CDR_MEMORY_BUDGET", "8KiB")
+    monkeypatch.setenv("CDR_FAULTS", "onepass.page=sleep:0.002,drain.page=sleep:0.006")
+    for module in ("LISTEN_SECONDS", "LISTEN_SECONDS_AFAR"):
+        monkeypatch.setattr(task, module, 0.005)
+    monkeypatch.setenv("CDR_COMMIT", "per-checkpoint" if case.per_checkpoint else "at-end")
+    set_flags(monkeypatch, folder / "spill", output=case.busy or not case.one_pass)
+    monkeypatch.setenv("CDR_CHECKPOINT_INTERVAL", "10ms" if case.busy else "0")
+    if case.postgres:
+        monkeypatch.setenv("CDR_DATABASE_URL", request.getfixturevalue("postgres").create())
+    if not case.s3:
+        return ParquetTarget(folder)
+    bucket: Bucket = request.getfixturevalue("bucket")
+    if not case.one_pass:
+        monkeypatch.setenv("CDR_WORKSPACE", bucket.uri())
+        monkeypatch.delenv("CDR_SPILL_DIRS", raising=False)  # what is spilled lies in the workspace, too
+        monkeypatch.setenv("CDR_SCRATCH", str(folder / "scratch"))
+    return S3Target(bucket)
+
+
+def show_it_was_that_case(case: Case, repository: Repository, recovery: str, target: Target, spilled: int) -> None:
+    taken = sum(row.state in COMPLETE for row in repository.checkpoints(recovery))
+    cut = case.busy and not case.one_pass
+    assert (taken > 1) == cut, "every way ends with one recovery checkpoint; only one that is cut has others"
+    assert (target.commits() > 1) == (cut and case.per_checkpoint)
+    assert (spilled > 0) == (case.one_pass and case.busy)
+    assert repository.recovery(recovery).workspace.startswith("s3://") == (case.s3 and not case.one_pass)
+
+
+@pytest.mark.parametrize("case", EVERY if os.environ.get(ALL) == "all" else sample(), ids=str)
+def test_rows_and_watermark_are_the_same(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """004-01, F.3-10: compared with what is in the checkpoint, so with each other."""
+    folder = tmp_path / "case"
+    folder.mkdir()
+    source = make_source(tmp_path / "chk-1")
+    target = settle(case, folder, monkeypatch, request)
+    where = request.getfixturevalue("bucket").upload(Path(source)) if case.s3 else source
+    wish = RecoveryRequest(
+        where, SPEC.format(partitioner="rebalance"), "slow=3,gen=2", target.name, one_pass=case.one_pass
+    )
+    repository, recovery, settings = inline.start(wish)
+    spilled = 0
+    if case.one_pass:
+        spilled = one_pass(repository, recovery, settings)["spill_files"]
+    else:
+        for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+            inline.run(repository, recovery, phase, settings, inline.ThreadedWorkers())
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    show_it_was_that_case(case, repository, recovery, target, spilled)
+    repository.close()
+    rows = sorted(target.rows(), key=place)
+    assert [(place(row), row["ts"], row["main"]["f0"], row["raw"]) for row in rows] == list(expected())
+    assert target.properties()["cdr.watermark"] == WATERMARK
+
+
+def place(row: dict[str, Any]) -> tuple[int, ...]:
+    return row["up"], row["down"], row["pos"], row["new_up"], row["new_down"]
+
+
+def expected() -> Any:
+    """By hand: the position counts the watermark in front; at the same parallelism nothing moves."""
+    for up, down, n in product(range(2), range(3), range(100)):
+        key = 1000 * up + n
+        yield (up, down, n + 1, up, down), n, key, record(key, "x" * 90, time=n)[4:]
