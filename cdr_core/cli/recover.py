@@ -28,6 +28,14 @@ def recover(
     one_pass: Annotated[
         bool, typer.Option("--one-pass", help="Read, filter, route and deliver in one job; then commit.")
     ] = False,
+    drop_records: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-records",
+            metavar="EXCHANGE:UP:DOWN:POS[-POS] | FILE",
+            help="Records to leave out, as cdr elements numbers them, or a file of such lines; may be repeated.",
+        ),
+    ] = None,
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -38,7 +46,9 @@ def recover(
     from cdr_core.phases.request import RecoveryRequest, create_in
 
     settings = load_settings()
-    request = RecoveryRequest(checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt, one_pass)
+    request = RecoveryRequest(
+        checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt, one_pass, tuple(drop_records or ())
+    )
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)
         if create_only:

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from cdr_core.audit.receipt import LeftOut, Quarantined
+from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined
 from cdr_core.errors import Partial, SpecRefused, Unbalanced
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.phases.unit import Job
 from cdr_core.phases.workspace import Workspace, write_json
+from cdr_core.rescale.drops import Ranges
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import Damage, Salvaged
 from cdr_core.rescale.scanning import salvage_channel
@@ -40,12 +41,12 @@ PIECE = 1024 * 1024
 """Bytes copied at once."""
 
 
-def put_aside(job: Job, plan: Plan, number: int, name: str) -> dict[str, Any]:
+def put_aside(job: Job, plan: Plan, number: int, name: str, drops: Ranges = ()) -> dict[str, Any]:
     """Scan a channel; if it is damaged, its bytes from there on go to the quarantine and are described in the result.
 
     ``name`` is the attempt's own, so that two attempts never share a file.
     """
-    scanned, salvaged, damage = salvage_channel(plan, number)
+    scanned, salvaged, damage = salvage_channel(plan, number, drops)
     if damage is None:
         return scanned
     planned = plan.channels[number]
@@ -58,12 +59,19 @@ def put_aside(job: Job, plan: Plan, number: int, name: str) -> dict[str, Any]:
         "up": planned.up,
         "down": planned.down,
         "gate": exchange.gate,
-        "from_pos": scanned["entry"]["records"] + sum(scanned["entry"]["others"].values()),
+        "from_pos": _elements(scanned),
         **_written(salvaged, damage, file, job.makes),
         "file": file,
     }
     write_json(f"{file}.json", described)
     return {**scanned, "quarantine": described}
+
+
+def _elements(scanned: Mapping[str, Any]) -> int:
+    """How many elements are sound, those included that were left out on request."""
+    entry = scanned["entry"]
+    dropped = len(scanned.get("dropped", {}).get("positions", ()))
+    return int(entry["records"] + sum(entry["others"].values()) + dropped)
 
 
 def _written(salvaged: Salvaged, damage: Damage, file: str, scratch: Path) -> dict[str, Any]:
@@ -105,16 +113,25 @@ def directories(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def left_out(results: Sequence[Mapping[str, Any]]) -> LeftOut:
-    """What a proof says of the quarantine: everything but where it is, which differs between attempts."""
+    """What a proof says of the quarantine (everything but where it is, which differs between attempts), and the records
+    that were left out on request.
+    """
     names = [field.name for field in fields(Quarantined) if field.name != "records"]
-    return LeftOut(tuple(Quarantined(**{name: line[name] for name in names}) for line in quarantined(results)))
+    aside = tuple(Quarantined(**{name: line[name] for name in names}) for line in quarantined(results))
+    dropped = tuple(
+        DroppedRecord(channel["entry"]["exchange"], channel["entry"]["up"], channel["entry"]["down"], position)
+        for result in results
+        for channel in result["channels"]
+        for position in channel.get("dropped", {}).get("positions", ())
+    )
+    return LeftOut(aside, dropped)
 
 
 def require_whole(recovery: str, verdict: str) -> None:
     """Raise :class:`~cdr_core.errors.Partial` for a recovery that is published without what was put aside."""
     if verdict == PARTIAL:
         raise Partial(
-            f"recovery {recovery} is published, but damaged channels are in quarantine",
+            f"recovery {recovery} is published without what was damaged or to be left out",
             hint=f"run: cdr receipt {recovery}",
         )
 
@@ -125,9 +142,10 @@ def require_all_bytes(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
         for channel in result["channels"]:
             recovered = sum(split["end"] - split["start"] for split in channel["splits"])
             aside = channel["quarantine"]["bytes"] if "quarantine" in channel else 0
-            if recovered + aside != channel["size"]:
+            dropped = channel["dropped"]["bytes"] if "dropped" in channel else 0
+            if recovered + aside + dropped != channel["size"]:
                 raise Unbalanced(
-                    f"read does not balance: {recovered} bytes recovered and {aside} in quarantine"
+                    f"read does not balance: {recovered} bytes recovered, {aside} in quarantine and {dropped} left out"
                     f" of a channel of {channel['size']}",
                     where=place(plan, channel["channel"]),
                     hint="nothing was published",

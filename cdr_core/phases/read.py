@@ -23,6 +23,7 @@ from cdr_core.phases.quarantine import (
     require_all_bytes,
 )
 from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -33,6 +34,9 @@ from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
+
+DROP_RECORDS = "drop_records"
+"""The option of a recovery that names the records to be left out."""
 
 FIRST = "stage"
 """The step before: a source that is not on this host is brought here."""
@@ -52,7 +56,8 @@ def prepare(drive: Drive) -> dict[str, Any]:
         reach("read.plan-written")
         with drive.fenced() as transaction:
             transaction.save_plan(plan.sha256, uri, {**summary(plan), "source_modified": modified.isoformat()})
-    return units(drive.plan)
+    drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
+    return units(drive.plan, drops)
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -89,8 +94,9 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     )
 
 
-def units(plan: Plan) -> dict[str, Any]:
-    """Channels packed into batches of about the plan's split size, in plan order."""
+def units(plan: Plan, drops: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> dict[str, Any]:
+    """Channels packed into batches of about the plan's split size, in plan order; ``drops`` by channel."""
+    drops = drops or {}
     batches: list[list[int]] = []
     room = 0
     for number, channel in enumerate(plan.channels):
@@ -99,15 +105,22 @@ def units(plan: Plan) -> dict[str, Any]:
             room = plan.split_size
         batches[-1].append(number)
         room -= channel.bytes
-    return {f"{index:05d}": {"channels": batch} for index, batch in enumerate(batches)}
+    return {
+        f"{index:05d}": {
+            "channels": batch,
+            **({"drops": {str(n): drops[n] for n in batch if n in drops}} if drops.keys() & set(batch) else {}),
+        }
+        for index, batch in enumerate(batches)
+    }
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Scan the unit's channels; with ``on_corrupt quarantine`` what is damaged is put aside instead of failing."""
+    drops = {int(number): ranges for number, ranges in unit.get("drops", {}).items()}
     if job.on_corrupt == QUARANTINE:
-        scanned = [put_aside(job, plan, number, name) for number in unit["channels"]]
+        scanned = [put_aside(job, plan, number, name, drops.get(number, ())) for number in unit["channels"]]
     else:
-        scanned = [scan_channel(plan, number) for number in unit["channels"]]
+        scanned = [scan_channel(plan, number, drops.get(number, ())) for number in unit["channels"]]
     return Outcome(
         records=sum(channel["entry"]["records"] for channel in scanned),
         bytes=sum(channel["size"] for channel in scanned),

@@ -15,9 +15,11 @@ from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
 from cdr_core.phases.coordination import AT_END, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
+from cdr_core.phases.read import DROP_RECORDS
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
+from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
@@ -40,6 +42,7 @@ class RecoveryRequest:
     checkpoint_interval: str = ""
     on_corrupt: str = FAIL
     one_pass: bool = False
+    drop_records: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class CheckedRequest:
     plan: Plan
     target: str
     commit: str
+    drops: tuple[str, ...] = ()
 
 
 def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
@@ -64,6 +68,10 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     spec = parse_spec(spec_text)
     checkpoint = open_checkpoint(_absolute(request.checkpoint))
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
+    drops = parse_drops(request.drop_records)
+    drops_by_channel(plan, drops)
+    if drops and request.one_pass:
+        raise Refused("one pass cannot leave records out", hint="recover without --one-pass")
     target = _absolute_target(request.to)
     commit = mode_for(target, settings)
     sink_for(target).refuse_early(table_schema(plan))
@@ -83,7 +91,7 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
         refuse_without_tiers(settings)
     if not request.one_pass or spills(settings):
         refuse_unfit(settings.spill_dirs, settings.workspace, expected, settings.segment_size, settings.memory_budget)
-    return CheckedRequest(checkpoint, spec_text, plan, target, commit)
+    return CheckedRequest(checkpoint, spec_text, plan, target, commit, tuple(map(str, drops)))
 
 
 def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str, *, one_pass: bool) -> None:
@@ -118,6 +126,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             options={
                 "on_corrupt": request.on_corrupt,
                 **({} if checked.commit == AT_END else {"commit": checked.commit}),
+                **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
             settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass},

@@ -16,6 +16,7 @@ from cdr_core.errors import CdrError, Where
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames
 from cdr_core.rescale.columns import Elements
+from cdr_core.rescale.drops import Ranges, Without
 from cdr_core.rescale.other_elements import IDLE, Last
 from cdr_core.rescale.other_elements import kinds as by_kind
 from cdr_core.rescale.plan import Plan
@@ -52,23 +53,26 @@ class Split:
         }
 
 
-def scan_channel(plan: Plan, number: int) -> dict[str, Any]:
-    """Ledger line, size and splits of one virtual channel; damage is an error with its place."""
+def scan_channel(plan: Plan, number: int, drops: Ranges = ()) -> dict[str, Any]:
+    """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
+    place.
+    """
     channel = open_channel(plan, number)
-    found = windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size))
+    found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), drops, channel.where)
     splits = list(_walk(found, plan.split_size, channel.input_size))
-    assert _end(splits) == channel.size, "windows end with the channel or raise"
-    return _described(plan, number, channel, splits)
+    assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
+    return _described(plan, number, channel, splits, found)
 
 
-def salvage_channel(plan: Plan, number: int) -> tuple[dict[str, Any], Salvaged, Damage | None]:
+def salvage_channel(plan: Plan, number: int, drops: Ranges = ()) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded."""
     salvaged = open_salvaged(plan, number)
     sound = SoundWindows(plan, number, salvaged, min(WINDOW, plan.split_size))
-    splits = list(_walk(sound, plan.split_size, salvaged.channel.input_size))
+    found = Without(sound, drops, salvaged.channel.where)
+    splits = list(_walk(found, plan.split_size, salvaged.channel.input_size))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
-    assert _end(splits) == end, "the sound part ends where the damage begins"
-    return _described(plan, number, salvaged.channel, splits), salvaged, sound.damage
+    assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
+    return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage
 
 
 def element_place(plan: Plan, number: int, position: int) -> Where | None:
@@ -85,7 +89,7 @@ def element_place(plan: Plan, number: int, position: int) -> Where | None:
     return None
 
 
-def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Split]) -> dict[str, Any]:
+def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Split], found: Without) -> dict[str, Any]:
     planned = plan.channels[number]
     key = ChannelKey(plan.exchanges[planned.exchange].name, planned.up, planned.down)
     tally, others = Tally(), Counter[str]()
@@ -100,11 +104,12 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
         "splits": [split.to_json() for split in splits],
         "last": (splits[-1].last if splits else Last()).to_json(),
         "entry": Entry(key, tally, dict(others)).to_json(),
+        **({"dropped": found.to_json()} if found.positions else {}),
     }
 
 
-def _end(splits: list[Split]) -> int:
-    return splits[-1].end if splits else 0
+def _covered(splits: list[Split]) -> int:
+    return sum(split.end - split.start for split in splits)
 
 
 def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator[Split]:
@@ -113,8 +118,11 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator
     sums, kinds = _nothing()
     last = Last()
     for window in found:
-        if start < window.base and window.base + int(window.ends[-1]) - start > split_size:
-            yield Split(start, window.base, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
+        # Where something was left out in between, a split ends: the next one begins behind it.
+        if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
+            yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
+            start = end
+        if start == end:
             start, position, inputs = window.base, window.position, 0
             sums, kinds = _nothing()
         kinds += np.bincount(window.tags, minlength=frames.TAGS)

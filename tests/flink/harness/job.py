@@ -106,6 +106,12 @@ def make(job: Job, to: Path) -> Made:
     return Made(job, tuple(Path(path) for path in paths))
 
 
+def go_on(job: Job, checkpoint: Path, parallelism: int, to: Path) -> Made:
+    """As :func:`make`, from a checkpoint on: the restored job takes its checkpoints and is ended."""
+    begun = restored(job, checkpoint, parallelism)
+    return make(replace(begun, pause_micros=job.pause_micros, checkpoints=job.checkpoints), to)
+
+
 def run_job(job: Job, *, seen: Path | None = None) -> list[str]:
     """Runs the job exactly with its options of Flink; what it printed."""
     options = {**_camel(asdict(job)), "maxParallelism": MAX_PARALLELISM, "limitMillis": int(LIMIT_SECONDS * 1000)}

@@ -1,0 +1,137 @@
+"""A real Flink restores what cdr wrote into ``checkpoint:DIR``, at the new parallelism, and rescales nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdr_core.phases.request import RecoveryRequest
+from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
+from tests.support import inline
+from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
+
+FIXTURE = "v6_a_p3_back_pressure"
+
+
+def recover(source: Path, spec: Path, parallelism: str, out: Path, **more: Any) -> Mapping[str, Any]:
+    """The receipt of a recovery into ``out``."""
+    request = RecoveryRequest(str(source), str(spec), parallelism, f"checkpoint:{out}", **more)
+    repository, recovery, settings = inline.start(request)
+    with repository:
+        inline.run_all(repository, recovery, settings)
+        receipt = repository.receipt(recovery)
+    assert receipt is not None
+    return receipt
+
+
+def in_flight(source: FixtureCheckpoint) -> list[tuple[int, int]]:
+    return [(record.gen or 0, record.seq or 0) for record in source.oracle.records]
+
+
+def require_restored(source: FixtureCheckpoint, rewritten: Path, parallelism: int) -> None:
+    """Every record in flight once, at its owner, in order; per-key state right; nothing left to rescale."""
+    job = Job.of(source.path)
+    seen = restore(job, rewritten, parallelism)
+    assert seen.rescaled == 0, "Flink found in-flight data that it had to take apart"
+    assert judge(job, in_flight(source), seen) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("name", "parallelism"),
+    [
+        (FIXTURE, 2),
+        *(
+            pytest.param(name, parallelism, marks=pytest.mark.full)
+            for name, parallelism in [
+                (FIXTURE, 5),
+                (FIXTURE, 3),
+                ("v4_a_p3_back_pressure", 2),
+                ("v5_a_p3_back_pressure", 5),
+            ]
+        ),
+    ],
+)
+def test_a_checkpoint_at_a_new_parallelism_is_restored_exactly_once(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str, parallelism: int
+) -> None:
+    source = fixture_checkpoint(name)
+    recover(source.path, source.spec, str(parallelism), tmp_path / "chk-2")
+    require_restored(source, tmp_path / "chk-2", parallelism)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parallelism", [2, 5])
+def test_output_state_that_became_input_state_is_restored_exactly_once(
+    flink: str,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parallelism: int,
+) -> None:
+    monkeypatch.setenv("CDR_RECOVER_OUTPUT_DOWNSTREAM", "true")
+    source = fixture_checkpoint(FIXTURE)
+    assert recover(source.path, source.spec, str(parallelism), tmp_path / "chk-2")["checkpoint"]["output_state"] == (
+        "downstream"
+    )
+    require_restored(source, tmp_path / "chk-2", parallelism)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a_p2_rocksdb_incremental",
+        "a_p2_forst_incremental",
+        "a_p2_changelog_files",
+        "a_p2_changelog_memory",
+        "a_p2_file_merging",
+    ],
+)
+def test_a_checkpoint_of_any_backend_is_restored_at_the_same_parallelism(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str
+) -> None:
+    source = fixture_checkpoint(name)
+    receipt = recover(source.path, source.spec, "same", tmp_path / "chk-2")
+    assert receipt["checkpoint"]["copied"] or receipt["checkpoint"]["depends_on"] or "memory" in name
+    require_restored(source, tmp_path / "chk-2", 2)
+
+
+MADE = {
+    "large records, 3 to 2": (Job(job="d", shortest=32000, longest=33500, records=400, pause_micros=5000), "d", 2),
+    "rebalanced, 4 to 3": (Job(job="d", parallelism=4, generators=4, timestamps=False), "d", 3),
+    "keyed strings inline, 3 to 5": (
+        Job(flink={"execution.checkpointing.data-inline-threshold": "1mb"}),
+        "a",
+        5,
+    ),
+    "two keyed inputs, 7 to 2": (Job(job="g", parallelism=7, generators=7, records=1500), "g", 2),
+    "two keyed inputs, 4 to 6": (Job(job="g", parallelism=4, generators=4, records=2000), "g", 6),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MADE)
+def test_a_job_of_any_shape_goes_on_where_it_was(flink: str, tmp_path: Path, name: str) -> None:
+    """Restored at the new parallelism; thousands of new records later it takes a checkpoint, which cdr recovers to the
+    old parallelism; restored again, it runs to its end. The counts of every key tell of the whole way.
+    """
+    job, letter, parallelism = MADE[name]
+    first = make(job, tmp_path / "made").checkpoints[-1]
+    spec = FIXTURES / "specs" / f"{letter}.yaml"
+    rewritten = tmp_path / "rewritten" / "chk"
+    assert recover(first, spec, str(parallelism), rewritten)["records"]["source"] > 0
+    seen = restore(job, rewritten, parallelism)
+    assert seen.rescaled == 0
+    before = write_oracle(first, spec.read_text(), tmp_path / "first.jsonl.gz")
+    verdict = judge(job, ((record.gen or 0, record.seq or 0) for record in before.records), seen)
+    assert verdict == Verdict()
+    second = go_on(job, rewritten, parallelism, tmp_path / "went-on").checkpoints[-1]
+    again = tmp_path / "again" / "chk"
+    recover(second, spec, str(job.parallelism), again)
+    after = write_oracle(second, spec.read_text(), tmp_path / "second.jsonl.gz")
+    last = restore(job, again, job.parallelism)
+    assert last.rescaled == 0
+    assert judge(job, ((record.gen or 0, record.seq or 0) for record in after.records), last) == Verdict()
