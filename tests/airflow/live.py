@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from tests.support.output import rows
 IDLE_SECONDS = 15
 """After which a Spark server without work ends: longer than the gap between two tasks, short enough to wait for."""
 
-PATIENCE = 400.0
+PATIENCE = 900.0
 """Seconds until a test gives up waiting; other work may share the machine."""
 
 START_SERVICE = """
@@ -227,6 +228,17 @@ class Run:
     def log(self, task: str, attempt: int = 1) -> str:
         path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/{task}/logs/{attempt}"
         return json.dumps(self.live.client.call("GET", path), ensure_ascii=False)
+
+    def seconds(self) -> tuple[float, float]:
+        """From the run's start to its end, and how much of that the attempts at its phases took."""
+        row = self.live.client.call("GET", f"dags/{DAG}/dagRuns/{quote(self.id)}")
+        begun, ended = (datetime.fromisoformat(row[name]) for name in ("start_date", "end_date"))
+        with self.live.repository() as repository:
+            attempts = repository.attempts(self.recovery)
+        at_work = sum(
+            (attempt.ended_at - attempt.started_at).total_seconds() for attempt in attempts if attempt.ended_at
+        )
+        return (ended - begun).total_seconds(), at_work
 
     def published(self) -> Counter[tuple[int, int, int, int]]:
         """What a reader of the highest manifest sees, as (up, down, pos, new subtask); one manifest is all there is."""
