@@ -31,13 +31,14 @@ from tests.support.checkpoints import FixtureCheckpoints
 
 RAW = OperatorStateHandle((NamedState("raw", SPLIT, Offsets.of([0])),), InlineBytes("raw", b"anything"))
 KEYED = IdentifiedKeyGroups(0, Offsets.of([4]), InlineBytes("keyed", b"head and"), "id")
+INCREMENTAL = IdentifiedIncremental(7, "b", KeyGroupRange(0, 1), 9, InlineBytes("meta", b""), (), (), "id")
 
 
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
         (SubtaskState(0, raw_operator=RAW), BlockKind.RAW_OPERATOR),
-        (SubtaskState(0, raw_keyed=KEYED), BlockKind.RAW_KEYED),
+        (SubtaskState(0, raw_keyed=INCREMENTAL), BlockKind.RAW_KEYED),
     ],
 )
 def test_raw_state_is_blocked_by_name_unless_parallelism_stays(state: SubtaskState, kind: BlockKind) -> None:

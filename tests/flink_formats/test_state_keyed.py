@@ -228,6 +228,37 @@ def _changes(handle: CheckpointedChangelog) -> list[Change]:
     return [change for each in handle.changes if isinstance(each, MemoryChanges) for change in each.changes]
 
 
+@pytest.mark.parametrize(("old", "new"), MOVES)
+def test_raw_keyed_state_has_no_head_and_its_gaps_are_kept(old: int, new: int) -> None:
+    """Key groups that were not written have the offset -1; one subtask in three has no raw state at all."""
+    memory, subtasks, wanted = Memory(), [], {}
+    for index in range(old):
+        groups = _range(index, old)
+        written = [number for number in groups if number % 5]
+        if index % 3 == 2 or not written:
+            subtasks.append(SubtaskState(index))
+            continue
+        snapshot = _snapshot(memory, f"raw-{index}", written, head=b"")
+        offsets = dict(zip(written, snapshot.offsets, strict=True))
+        handle = replace(snapshot, start=groups[0], offsets=Offsets.of([offsets.get(each, -1) for each in groups]))
+        subtasks.append(SubtaskState(index, raw_keyed=handle))
+        wanted.update({number: _group(number) for number in written})
+    found: dict[int, bytes] = {}
+    for subtask in memory.moved(operator(subtasks, max_parallelism=GROUPS), new):
+        handle_found = subtask.raw_keyed
+        if handle_found is None:
+            continue
+        assert isinstance(handle_found, IdentifiedKeyGroups)
+        data = memory.bytes(handle_found.delegate)
+        borders = sorted({*handle_found.offsets, len(data)} - {-1})
+        for number, offset in enumerate(handle_found.offsets, handle_found.start):
+            assert number in _range(subtask.index, new)
+            if offset >= 0:
+                assert number not in found
+                found[number] = data[offset : next(border for border in borders if border > offset)]
+    assert found == wanted
+
+
 def test_a_finished_subtask_has_no_keyed_state() -> None:
     memory = Memory()
     source = operator([], parallelism=2, max_parallelism=GROUPS)

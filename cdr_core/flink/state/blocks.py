@@ -24,6 +24,7 @@ from cdr_core.flink.metadata.changelog import Changelog, CheckpointedChangelog, 
 from cdr_core.flink.state.baskets import OLDEST_BASKET, overlapping
 from cdr_core.flink.state.keyed import KeyedPlan
 from cdr_core.flink.state.operator_state import OperatorPlan
+from cdr_core.flink.state.snapshots import FullHandle
 from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read
 
 
@@ -79,8 +80,8 @@ def _raw(operator: OperatorState, subtasks: list[SubtaskState]) -> list[Block]:
     if any(has_states(subtask.raw_operator) for subtask in subtasks):
         why = "it has raw operator state, whose format only the operator knows"
         found.append(Block(operator.label, BlockKind.RAW_OPERATOR, why, LEAVE_TO_FLINK))
-    if any(subtask.raw_keyed is not None for subtask in subtasks):
-        why = "it has raw keyed state (timers kept on the heap beside RocksDB are such), which is not merged"
+    if any(subtask.raw_keyed is not None and not isinstance(subtask.raw_keyed, FullHandle) for subtask in subtasks):
+        why = "it has raw keyed state that is not in a full snapshot, as Flink would write it"
         found.append(Block(operator.label, BlockKind.RAW_KEYED, why, LEAVE_TO_FLINK))
     return found
 

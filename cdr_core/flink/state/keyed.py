@@ -10,39 +10,28 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 from cdr_core.errors import CorruptMetadata, Refused, Where
 from cdr_core.flink.keys import key_group_range
 from cdr_core.flink.metadata import (
     FinishedSubtask,
     IdentifiedIncremental,
-    IdentifiedKeyGroups,
     Incremental,
     KeyedHandle,
-    KeyGroups,
-    Offsets,
     OperatorState,
 )
 from cdr_core.flink.state.baskets import OLDEST_BASKET, basket, overlapping, parts_of, range_of
 from cdr_core.flink.state.names import name_of
-from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Positions, Read, Stream, Write, ends_of, runs
-
-LONGEST_HEAD: Final = 64 << 20
-"""Bytes; heads are read into memory, two at a time."""
-
-NOTHING: Final = 0
-"""As an offset: RocksDB's full snapshots write nothing at all for a key group without state."""
+from cdr_core.flink.state.snapshots import LONGEST_HEAD, FullHandle, Snapshot, merge_snapshots
+from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write
 
 ASYNCHRONOUS: Final = struct.pack(">iiH", 4, 1, 16) + b"KEYED_STATE_TYPE"
 """In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. A
 backend that is opened for it takes no basket, by Flink's source; that was not tried."""
 
-_Full = KeyGroups | IdentifiedKeyGroups
 _Incremental = Incremental | IdentifiedIncremental
 
 
@@ -69,7 +58,11 @@ class KeyedPlan:
                 handles.setdefault(subtask.managed_keyed, subtask.index)  # one that was cut before serves several
         _disjoint(operator, handles)
         mergeable = _alike(
-            [_Source(operator.label, index, each, read) for each, index in handles.items() if isinstance(each, _Full)],
+            [
+                Snapshot(each, read, Where(operator=operator.label, subtask=index))
+                for each, index in handles.items()
+                if isinstance(each, FullHandle)
+            ],
             len(handles),
         )
         ordered = tuple(sorted(handles, key=range_of))
@@ -83,7 +76,7 @@ class KeyedPlan:
         if not here:
             return None
         if self._mergeable(here):
-            return self._merged([each for each in here if isinstance(each, _Full)], first, last, name, write)
+            return self._merged([each for each in here if isinstance(each, FullHandle)], first, last, name, write)
         if self._in_one(here):
             return here[0]  # whole: the backend clips what lies outside of its range, as when Flink rescales
         reason = self.refusal(index)
@@ -111,7 +104,7 @@ class KeyedPlan:
         return self._mergeable(here) or (len(here) == 1 and isinstance(here[0], _Incremental))
 
     def _mergeable(self, here: Sequence[KeyedHandle]) -> bool:
-        return self.mergeable and all(isinstance(each, _Full) for each in here) and _gapless(here)
+        return self.mergeable and all(isinstance(each, FullHandle) for each in here) and _gapless(here)
 
     def _asynchronous(self, handle: KeyedHandle) -> bool:
         if not isinstance(handle, _Incremental):
@@ -121,55 +114,12 @@ class KeyedPlan:
             raise meta.corrupt(f"its head has {meta.size} bytes")
         return ASYNCHRONOUS in meta.all(0, meta.size)
 
-    def _merged(self, handles: Sequence[_Full], first: int, last: int, name: str, write: Write) -> _Full:
-        sources = [_Source(self.operator.label, None, each, self.read) for each in handles]
-        head = sources[0].head()
-        at, offsets = len(head), []
-        for source in sources:
-            starts, ends = source.groups(first, last)
-            lengths = ends - starts
-            placed = at + np.cumsum(lengths) - lengths
-            offsets.append(np.where(starts == NOTHING, NOTHING, placed))
-            at += int(lengths.sum())
-        chunks = itertools.chain([head], *(source.chunks(first, last) for source in sources))
-        delegate = write(name, chunks)
-        start = max(first, range_of(handles[0])[0])
-        merged = replace(handles[0], start=start, offsets=Offsets.of(np.concatenate(offsets)), delegate=delegate)
-        return replace(merged, handle_id=name) if isinstance(merged, IdentifiedKeyGroups) else merged
+    def _merged(self, handles: Sequence[FullHandle], first: int, last: int, name: str, write: Write) -> FullHandle:
+        snapshots = [Snapshot(each, self.read, Where(operator=self.operator.label)) for each in handles]
+        return merge_snapshots(snapshots, max(first, range_of(handles[0])[0]), last, name, write)
 
 
-class _Source:
-    """One old full snapshot."""
-
-    def __init__(self, label: str, index: int | None, handle: _Full, read: Read) -> None:
-        self.handle = handle
-        self.stream = Stream(handle.delegate, read, Where(operator=label, subtask=index))
-        self._starts = handle.offsets.numpy()
-        self._written = np.unique(self._starts[self._starts != NOTHING])
-        if len(self._written) and not 0 <= self._written[0] <= self._written[-1] <= self.stream.size:
-            raise self.stream.corrupt(f"a key group starts outside of its {self.stream.size} bytes")
-
-    def head(self) -> bytes:
-        """All before the first key group; where none was written, all there is."""
-        end = int(self._written[0]) if len(self._written) else self.stream.size
-        if end > LONGEST_HEAD:
-            raise self.stream.corrupt(f"its head has {end} bytes")
-        return self.stream.all(0, end)
-
-    def groups(self, first: int, last: int) -> tuple[Positions, Positions]:
-        """Where the key groups from ``first`` to ``last`` that are here start and end; one without bytes at NOTHING."""
-        low, high = range_of(self.handle)
-        starts = self._starts[max(first, low) - low : min(last, high) - low + 1]
-        ends = ends_of(starts, np.append(self._written, self.stream.size))
-        return starts, np.where(starts == NOTHING, NOTHING, ends)
-
-    def chunks(self, first: int, last: int) -> Iterator[bytes]:
-        starts, ends = self.groups(first, last)
-        for start, end in runs(*(each[starts != NOTHING] for each in (starts, ends))):
-            yield from self.stream.chunks(start, end)
-
-
-def _alike(sources: Sequence[_Source], handles: int) -> bool:
+def _alike(sources: Sequence[Snapshot], handles: int) -> bool:
     """Whether all handles are full snapshots of one kind with the same head."""
     if len(sources) != handles or not sources:
         return False

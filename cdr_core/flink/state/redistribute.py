@@ -10,6 +10,7 @@ from cdr_core.flink.metadata import FinishedSubtask, OperatorState, SubtaskState
 from cdr_core.flink.state.blocks import blocks
 from cdr_core.flink.state.keyed import KeyedPlan
 from cdr_core.flink.state.operator_state import OperatorPlan
+from cdr_core.flink.state.raw_keyed import RawKeyedPlan
 from cdr_core.flink.state.streams import Read, Write
 
 
@@ -26,7 +27,7 @@ def redistribute(
     """The new subtasks' state, without channel state: ``only`` those with these indexes, or all of them in order.
 
     At the same parallelism handles stay as they are and nothing is read or written (subtasks that had finished are
-    then left out). Otherwise each new subtask has one handle of operator state and one of keyed state, in streams that
+    then left out). Otherwise each new subtask has at most one handle of each kind of state, in streams that
     ``write`` made or, where bytes cannot be merged, in the old ones (see ``files_behind``). Memory is bounded by a
     chunk. ``version`` and ``checkpoint_id`` are the metadata's. Raises PlanRefused where ``blocks`` names a reason,
     Refused where two old subtasks wrote the same state in different ways.
@@ -42,7 +43,13 @@ def redistribute(
         return tuple(replace(kept[i], input_channels=(), output_channels=()) for i in wanted if i in kept)
     states = OperatorPlan.of(operator, new_parallelism, read)
     keyed = KeyedPlan.of(operator, new_parallelism, read, version=version, checkpoint_id=checkpoint_id)
+    raw_keyed = RawKeyedPlan.of(operator, new_parallelism, read)
     return tuple(
-        SubtaskState(index, managed_operator=states.write(index, write), managed_keyed=keyed.write(index, write))
+        SubtaskState(
+            index,
+            managed_operator=states.write(index, write),
+            managed_keyed=keyed.write(index, write),
+            raw_keyed=raw_keyed.write(index, write),
+        )
         for index in wanted
     )
