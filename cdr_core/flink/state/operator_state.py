@@ -116,6 +116,7 @@ class _Source:
         self._starts = np.concatenate([np.empty(0, np.int64), *(state.offsets.numpy() for state in handle.states)])
         if len(self._starts) and not 0 <= self._starts.min() <= self._starts.max() <= self.stream.size:
             raise self.stream.corrupt(f"an element starts outside of its {self.stream.size} bytes")
+        self._borders = np.append(np.sort(self._starts), self.stream.size)
 
     def head(self) -> Head:
         """All before the first element; where there is none, all there is."""
@@ -128,8 +129,7 @@ class _Source:
         for state in self.handle.states:
             if state.name == name:
                 starts = state.offsets.numpy()
-                borders = np.append(np.unique(self._starts), self.stream.size)
-                return _Part(self.stream, starts, ends_of(starts, borders))
+                return _Part(self.stream, starts, ends_of(starts, self._borders))
         return None
 
 

@@ -34,7 +34,7 @@ class Snapshot:
         self.nothing = nothing
         self.stream = Stream(handle.delegate, read, where)
         self._starts = handle.offsets.numpy()
-        self._written = np.unique(self._starts[self._starts != nothing])
+        self._written = np.sort(self._starts[self._starts != nothing])
         if len(self._written) and not 0 <= self._written[0] <= self._written[-1] <= self.stream.size:
             raise self.stream.corrupt(f"a key group starts outside of its {self.stream.size} bytes")
 
