@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.flink.fixtures import MADE, STATEFUL
-from tests.flink.harness import Job, Verdict, judge, judge_timed, restore
+from tests.flink.harness import Job, Verdict, judge, judge_timed, make, restore
 from tests.flink.harness.judge import Seen
 from tests.flink.rewriting import rewrite
-from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 
 FEW, MANY, UNION, BROADCAST = range(4)
 """As ``Lists.java`` numbers them."""
+
+KEPT_ELSEWHERE = {
+    "compressed": {"execution.checkpointing.snapshot-compression": "true"},
+    "rocksdb, full": {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "false"},
+    "rocksdb, full and compressed": {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.incremental": "false",
+        "execution.checkpointing.snapshot-compression": "true",
+    },
+    "rocksdb, timers on the heap": {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.incremental": "true",
+        "state.backend.rocksdb.timer-service.factory": "HEAP",
+    },
+}
 
 INLINE = 1 << 20
 """More than any of these states has."""
@@ -54,6 +70,19 @@ def test_every_timer_fires_once_and_every_window_is_whole(
     verdict = judge_timed(STATEFUL[name], seen)
     assert verdict.exactly_once, verdict
     assert not judge(STATEFUL[name], (), seen).miscounted
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parallelism", [2, 5])
+@pytest.mark.parametrize("backend", KEPT_ELSEWHERE)
+def test_timers_are_right_wherever_flink_keeps_them(flink: str, tmp_path: Path, backend: str, parallelism: int) -> None:
+    """In ways of which no checkpoint is shipped."""
+    job = replace(STATEFUL["t_p3_timers"], flink=KEPT_ELSEWHERE[backend])
+    made = make(job, tmp_path / "made").checkpoints[-1]
+    seen = restore(job, rewrite(made, FIXTURES / "specs" / "t.yaml", parallelism, tmp_path / "chk-2"), parallelism)
+    assert seen.rescaled == 0
+    verdict = judge_timed(job, seen)
+    assert verdict.exactly_once, verdict
 
 
 @pytest.mark.full
