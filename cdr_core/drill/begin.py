@@ -12,7 +12,7 @@ from typing import Any
 from cdr_core.drill import share
 from cdr_core.drill.choice import Candidate, choose, is_newer
 from cdr_core.drill.find import candidates
-from cdr_core.drill.plan import DrillPlan
+from cdr_core.drill.plan import Choice, DrillPlan
 from cdr_core.drill.scratch import place_of, target_of
 from cdr_core.errors import Cancelled, Refused
 from cdr_core.metadata import Drill, Repository
@@ -81,6 +81,15 @@ def was_begun(repository: Repository, drill_id: str) -> bool:
     """Whether a checkpoint was chosen: what goes wrong before says nothing about any."""
     drill = repository.find_drill(drill_id)
     return drill is not None and drill.args.get("modified") is not None
+
+
+def has_newer(repository: Repository, plan: DrillPlan) -> bool:
+    """Whether a checkpoint lies there that no drill of this plan has seen; an empty place has none."""
+    found = candidates(plan.checkpoints)
+    if not found:
+        return False
+    newest = choose(found, Choice(), datetime.now(UTC), 0, plan.checkpoints)
+    return is_newer(newest, _drilled(repository, plan.name))
 
 
 def _drilled(repository: Repository, plan: str) -> list[tuple[str, str | None]]:

@@ -159,6 +159,11 @@ def _refuse_contradictions(plan: DrillPlan) -> DrillPlan:
             f"drill plan {plan.name}: flink_restore and checks of rows need two recoveries",
             hint="make two plans of it",
         )
+    if plan.schedule.poll_s is not None and plan.choice.within_s is not None:
+        raise DrillPlanRefused(
+            f"drill plan {plan.name}: on a new checkpoint, that one is drilled, not a random one",
+            hint="choose latest, or give it a cron schedule",
+        )
     if not plan.checkpoints.startswith(("/", "file://", "s3://")):
         raise DrillPlanRefused(
             f"drill plan {plan.name}: checkpoints {plan.checkpoints!r} is no absolute path and no address",

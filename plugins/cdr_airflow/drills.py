@@ -1,0 +1,128 @@
+"""What the drill's tasks ask of cdr's own side. As in ``recoveries``, every heavy import is inside a function."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdr_airflow import recoveries
+from cdr_core import settings
+from cdr_core.drill.plan import DrillPlan
+from cdr_core.drill.plans import load_plans
+from cdr_core.errors import CdrError
+
+if TYPE_CHECKING:
+    from cdr_core.drill.begin import Asked
+
+BY_HAND = "by-hand"
+"""The plan of a drill that the form alone describes."""
+
+BLAMELESS = frozenset({"SettingsRefused", "Cancelled", "Fenced", "Killed", "Stopped"})
+"""Ends of a driver, by their class, that say nothing about the checkpoint although they are refusals."""
+
+Request = Mapping[str, str]
+
+
+def drill_id(dag: str, run: str) -> str:
+    """The drill of a DAG run: one, however often its tasks are tried or cleared."""
+    from cdr_core.drill.begin import drill_id_of
+
+    return drill_id_of(f"{dag}/{run}")
+
+
+def plan_of(request: Request) -> DrillPlan:
+    """The plan that a run asks for: by its name, with what the form says instead; or by the form alone."""
+    from cdr_core.drill.wish import WISHES, with_wishes
+
+    name = request.get("plan", "")
+    base = load_plans(settings.load().drills).get(name) if name else None
+    given = {wish: request.get(wish, "") for wish in WISHES}
+    plan = with_wishes(base, given, BY_HAND)
+    if not given["spec"]:
+        return plan
+    # What a form brings may not name any module of this host; what stands in the plans' file is its owner's word.
+    return replace(plan, spec=recoveries.checked_spec({"spec": plan.spec})["spec"])
+
+
+def begin(request: Request, dag: str, run: str) -> str | None:
+    """The recovery of the run's drill, begun now or by an earlier try; ``None`` where nothing is new."""
+    from cdr_core.drill.begin import begin as begin_drill
+    from cdr_core.metadata import Repository
+
+    current, plan = settings.load(), plan_of(request)
+    with Repository.open(current.database_url) as repository:
+        drill = begin_drill(repository, current, plan, _asked(dag, run, plan, request))
+    return None if drill is None else drill.recovery_id
+
+
+def has_nothing_new(request: Request, dag: str, run: str) -> bool:
+    """Whether a drill that waits for a new checkpoint has none; a drill that was begun has its own."""
+    from cdr_core.drill.begin import has_newer
+    from cdr_core.metadata import Repository
+
+    current, plan = settings.load(), plan_of(request)
+    if plan.schedule.poll_s is None or not request.get("only_newer"):
+        return False
+    with Repository.open(current.database_url) as repository:
+        return repository.find_drill(drill_id(dag, run)) is None and not has_newer(repository, plan)
+
+
+def refuse_if_given_up(dag: str, run: str) -> None:
+    """A drill whose time is over starts no further phase."""
+    from datetime import UTC, datetime
+
+    from cdr_core.drill.begin import refuse_if_given_up as refuse
+    from cdr_core.metadata import Repository
+
+    with Repository.open(settings.load().database_url) as repository:
+        drill = repository.find_drill(drill_id(dag, run))
+    if drill is not None:
+        refuse(drill, datetime.now(UTC))
+
+
+def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[[str], str] = str) -> str:
+    """Whom the error blames, as the verdict's process takes it."""
+    from cdr_core.drill.begin import was_begun
+    from cdr_core.drill.verdict import Failure, FailureKind, failure_of
+    from cdr_core.metadata import Repository
+
+    found = failure_of(error)
+    sentence = clean(found.sentence)
+    blameless = ended_as in BLAMELESS
+    if not blameless:
+        with Repository.open(settings.load().database_url) as repository:
+            blameless = not was_begun(repository, drill_id(dag, run))
+    return json.dumps(Failure(FailureKind.SURROUNDINGS if blameless else found.kind, sentence).to_json())
+
+
+def record(request: Request, dag: str, run: str) -> str:
+    """The drill's id, with a row in the history also where nothing could be begun."""
+    from cdr_core.drill.begin import record_unbegun
+    from cdr_core.metadata import Repository
+
+    current = settings.load()
+    try:
+        plan = plan_of(request)
+    except CdrError:
+        # The plan itself is what is wrong; the history names it all the same.
+        name = request.get("plan") or BY_HAND
+        plan = DrillPlan(name=name, job=name, spec="", checkpoints=request.get("checkpoints") or f"(plan {name})")
+    with Repository.open(current.database_url) as repository:
+        return record_unbegun(repository, current, plan, _asked(dag, run, plan, request)).id
+
+
+def share_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What bounds the cores of a driver with this environment."""
+    from cdr_core.drill import share
+
+    return share.environment(settings.load({**os.environ, **environment}))
+
+
+def _asked(dag: str, run: str, plan: DrillPlan, request: Request) -> Asked:
+    from cdr_core.drill.begin import Asked
+
+    only_newer = plan.schedule.poll_s is not None and bool(request.get("only_newer"))
+    return Asked(drill_id(dag, run), run=f"{dag}/{run}", only_newer=only_newer)

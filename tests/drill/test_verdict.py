@@ -1,0 +1,191 @@
+"""The verdict: every result from its facts, and for every failure what it means and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from cdr_core import errors
+from cdr_core.drill.history import staleness
+from cdr_core.drill.verdict import (
+    ADVICE,
+    ROWS,
+    SQL,
+    Check,
+    CheckResult,
+    Facts,
+    Failure,
+    FailureKind,
+    failure_of,
+    judge,
+)
+from cdr_core.metadata import Drill, DrillOutcome
+
+START = datetime(2026, 11, 16, 3, tzinfo=UTC)
+GOOD = Facts(
+    started_at=START,
+    modified=START - timedelta(minutes=5),
+    recovered_at=START + timedelta(seconds=40),
+    balance="balanced",
+    rto_limit_s=60,
+    rpo_limit_s=600,
+    looked=(Check(ROWS, CheckResult.PASSED, "10 rows"),),
+)
+BROKEN = replace(GOOD, recovered_at=None, balance=None, looked=(Check(ROWS, CheckResult.NOT_RUN, "none"),))
+
+
+def test_a_drill_that_did_everything_passes() -> None:
+    verdict = judge(GOOD)
+    assert verdict.result is DrillOutcome.PASSED
+    assert (verdict.rto_s, verdict.rpo_s, verdict.sentence) == (40, 300, None)
+    assert [check.name for check in verdict.checks] == ["recovered", "balanced", "rows", "rto", "rpo"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "result", "said"),
+    [
+        (replace(GOOD, rto_limit_s=39.9), DrillOutcome.TIMED_OUT, "rto: It took 40.0 s, the limit is 39.9 s."),
+        (replace(GOOD, rpo_limit_s=299), DrillOutcome.FAILED, "rpo: The checkpoint was 300 s old, the limit is 299"),
+        (replace(GOOD, balance="partial"), DrillOutcome.FAILED, "balanced: The receipt says partial."),
+        (replace(GOOD, balance=None), DrillOutcome.COULD_NOT_RUN, "balanced: There is no receipt"),
+        (
+            replace(GOOD, looked=(Check(ROWS, CheckResult.FAILED, "9 rows"),)),
+            DrillOutcome.FAILED,
+            "rows: 9 rows",
+        ),
+        (
+            replace(GOOD, rto_limit_s=1, looked=(Check("sql: x", CheckResult.FAILED, "2 rows", SQL),)),
+            DrillOutcome.FAILED,
+            "sql: x: 2 rows",
+        ),
+        (
+            replace(GOOD, looked=(Check("sql: x", CheckResult.NOT_RUN, "no Spark", SQL),)),
+            DrillOutcome.COULD_NOT_RUN,
+            "sql: x: no Spark",
+        ),
+        (
+            replace(BROKEN, failure=Failure(FailureKind.CHECKPOINT, "It is corrupt.")),
+            DrillOutcome.FAILED,
+            "recovered: It is corrupt.",
+        ),
+        (
+            replace(BROKEN, failure=Failure(FailureKind.BALANCE, "One is missing.")),
+            DrillOutcome.FAILED,
+            "balanced: One is missing.",
+        ),
+        (
+            replace(BROKEN, failure=Failure(FailureKind.SURROUNDINGS, "The disk is full.")),
+            DrillOutcome.COULD_NOT_RUN,
+            "recovered: The disk is full.",
+        ),
+        (BROKEN, DrillOutcome.COULD_NOT_RUN, "recovered: The recovery was stopped"),
+        (replace(BROKEN, given_up=True), DrillOutcome.TIMED_OUT, "rto: The recovery had not ended"),
+        (replace(BROKEN, modified=None), DrillOutcome.COULD_NOT_RUN, "recovered:"),
+        (replace(BROKEN, rpo_limit_s=1), DrillOutcome.FAILED, "rpo: The checkpoint was 300 s old"),
+    ],
+)
+def test_each_result_from_its_facts(facts: Facts, result: DrillOutcome, said: str) -> None:
+    verdict = judge(facts)
+    assert verdict.result is result
+    assert verdict.sentence is not None
+    assert verdict.sentence.startswith(said)
+
+
+def test_without_limits_the_times_are_told_and_decide_nothing() -> None:
+    verdict = judge(replace(GOOD, rto_limit_s=None, rpo_limit_s=None))
+    assert verdict.result is DrillOutcome.PASSED
+    assert {check.result for check in verdict.checks[-2:]} == {CheckResult.NOT_CONFIGURED}
+    assert (verdict.rto_s, verdict.rpo_s) == (40, 300)
+
+
+def test_a_drill_passes_only_if_it_recovered_balanced_and_nothing_failed_or_is_unknown() -> None:
+    """Every combination of facts: the positive space and the negative one."""
+    looked = [(Check(ROWS, result, "rows"),) for result in CheckResult]
+    recovered = [None, START + timedelta(seconds=1), START + timedelta(hours=1)]
+    kinds = [None, *FailureKind]
+    for at, balance, kind, modified, rows in product(
+        recovered, [None, "balanced", "partial"], kinds, [None, START - timedelta(days=1), START], looked
+    ):
+        failure = Failure(kind, "x") if kind and at is None else None
+        facts = replace(GOOD, recovered_at=at, balance=balance, failure=failure, modified=modified, looked=rows)
+        passed = judge(facts).result is DrillOutcome.PASSED
+        assert passed == (
+            at == recovered[1]
+            and balance == "balanced"
+            and modified == START
+            and rows[0].result in (CheckResult.PASSED, CheckResult.NOT_CONFIGURED)
+        ), facts
+
+
+def test_every_check_says_what_its_failure_means_and_what_to_do() -> None:
+    for kind in ADVICE:
+        value = Check("any", CheckResult.FAILED, "It failed.", kind).to_json()
+        assert value["means"]
+        assert value["do"]
+    assert Check("rows", CheckResult.NOT_RUN, "No.").to_json()["means"].startswith("The drill itself")
+    assert Check("rows", CheckResult.PASSED, "Yes.").to_json()["means"] == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.CorruptChannelState("x"), FailureKind.CHECKPOINT),
+        (errors.CorruptMetadata("x"), FailureKind.CHECKPOINT),
+        (errors.SpecRefused("x"), FailureKind.CHECKPOINT),
+        (errors.PlanRefused("x"), FailureKind.CHECKPOINT),
+        (errors.Unbalanced("x"), FailureKind.BALANCE),
+        (errors.Partial("x"), FailureKind.BALANCE),
+        (errors.SettingsRefused("x"), FailureKind.SURROUNDINGS),
+        (errors.Cancelled("x"), FailureKind.SURROUNDINGS),
+        (errors.Fenced("x"), FailureKind.SURROUNDINGS),
+        (errors.DiskFull("x"), FailureKind.SURROUNDINGS),
+        (errors.DatabaseUnavailable("x"), FailureKind.SURROUNDINGS),
+        (errors.JobFailed("x"), FailureKind.SURROUNDINGS),
+    ],
+)
+def test_whom_an_error_blames(error: errors.CdrError, kind: FailureKind) -> None:
+    assert failure_of(error).kind is kind
+
+
+# --- how old the last success is --------------------------------------------------------------------------------------
+
+
+def drill(plan: str | None, hours_ago: float, result: DrillOutcome | None, **args: object) -> Drill:
+    given = {"job": "a", **({"plan": plan} if plan else {}), **args}
+    began = START - timedelta(hours=hours_ago)
+    return Drill(f"d-{hours_ago}", "/c", given, None, began, result, (), None, None, None, None)
+
+
+def test_the_last_success_of_each_plan_is_judged_by_its_own_limit() -> None:
+    history = [
+        drill("nightly", 2, DrillOutcome.FAILED, stale_after_s=3 * 3600),
+        drill("nightly", 26, DrillOutcome.PASSED, stale_after_s=30 * 3600),
+        drill("nightly", 50, DrillOutcome.PASSED),
+        drill("hourly", 1, DrillOutcome.PASSED),
+        drill("never", 1, DrillOutcome.COULD_NOT_RUN),
+        drill("first", 0.1, None),
+        drill(None, 5, DrillOutcome.PASSED),
+    ]
+    by_hand, first, hourly, never, nightly = staleness(history, START)
+    assert (nightly.plan, nightly.age_s, nightly.limit_s, nightly.is_stale) == ("nightly", 26 * 3600, 3 * 3600, True)
+    assert nightly.last_result is DrillOutcome.FAILED
+    assert (hourly.is_stale, hourly.age_s) == (False, 3600)
+    assert (never.age_s, never.is_stale) == (None, True)
+    assert never.sentence == "Drill plan never has never passed."
+    assert (first.age_s, first.is_stale) == (None, False), "it runs for the first time"
+    assert (by_hand.plan, by_hand.job, by_hand.is_stale) == ("", "a", False)
+
+
+def test_a_limit_that_is_given_counts_for_all() -> None:
+    (state,) = staleness([drill("x", 2, DrillOutcome.PASSED, stale_after_s=1e9)], START, 3600)
+    assert state.is_stale
+    assert not staleness([drill("x", 2, DrillOutcome.PASSED)], START, 2 * 3600 + 1)[0].is_stale
+
+
+def test_a_plan_stays_itself_when_its_job_gets_another_name() -> None:
+    history = [drill("x", 1, DrillOutcome.FAILED, job="new"), drill("x", 2, DrillOutcome.PASSED, job="old")]
+    (state,) = staleness(history, START)
+    assert (state.job, state.age_s) == ("new", 2 * 3600)
