@@ -7,7 +7,7 @@ from airflow.sdk import BaseOperator
 from cdr_core import settings
 from cdr_core.errors import CdrError
 
-BODY = """Everything is drained and verified; nothing is published yet.
+BODY = """Everything is drained. What is not published yet waits for your word.
 
 | | |
 |---|---|
@@ -16,7 +16,7 @@ BODY = """Everything is drained and verified; nothing is published yet.
 | target | `{{ params.to }}` |
 | records | {{ (ti.xcom_pull(task_ids="drain") or {}).get("records", "unknown") }} |
 
-*Approve* publishes them in one step. *Reject* fails this run and publishes nothing; the recovery stays as it is, and
+*Approve* lets `commit` check it once more and publish it. *Reject* fails this run; the recovery stays as it is, and
 clearing this task asks again."""
 
 
