@@ -72,24 +72,25 @@ def read_segments(spill_set: SpillSet) -> Iterator[SegmentBody]:
     record = 0
     for index, segment in enumerate(spill_set.segments):
         body = reader.body(index)
-        yield SegmentBody(segment, body, read_positions(spill_set, record, segment.records))
+        yield SegmentBody(segment, body, read_positions(spill_set, segment, record))
         record += segment.records
 
 
-def read_positions(spill_set: SpillSet, first: int, count: int) -> npt.NDArray[np.int64]:
-    """The positions of ``count`` records of the set, from record ``first`` on, in the order of the segments."""
-    if spill_set.positions is None or count == 0:
+def read_positions(spill_set: SpillSet, segment: Segment, first: int) -> npt.NDArray[np.int64]:
+    """The positions of a segment's records, of which the first is record ``first`` of the set; verified like a body."""
+    path, count = spill_set.positions, segment.records
+    if path is None or count == 0:
         return np.zeros(0, dtype=np.int64)
+    where = Where(subtask=spill_set.subtask, gate=segment.gate, channel=segment.channel)
     try:
-        if is_local(spill_set.positions):
-            data = storage_for(spill_set.positions).read(
-                spill_set.positions, first * POSITION_BYTES, count * POSITION_BYTES
-            )
+        if is_local(path):
+            data = storage_for(path).read(path, first * POSITION_BYTES, count * POSITION_BYTES)
         else:
             data = _from_blocks(spill_set, first, count)
     except (StorageError, Unreadable) as error:
-        what = f"spill file {spill_set.positions} cannot be read: {error.what}"
-        raise SpillLost(what, where=Where(subtask=spill_set.subtask), hint=_REDO) from error
+        raise SpillLost(f"spill file {path} cannot be read: {error.what}", where=where, hint=_REDO) from error
+    if segment.positions_crc32c not in (None, google_crc32c.value(data)):
+        raise SpillLost(f"spill file {path} is damaged", where=where, hint=_REDO)
     return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
 
 

@@ -4,7 +4,7 @@ Segment: 12-byte big-endian header (gate, channel, body length), then a body of 
 belongs to one virtual channel and never crosses files. The manifest names every file and segment with its CRC-32C and
 is sealed last: without it the set does not exist. Beside the segments lies one file with each record's position in
 its virtual channel (little-endian int64), because the table keeps that position and the records themselves do not
-carry it.
+carry it; each segment knows the CRC-32C of its own stretch of that file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from cdr_core.audit.ledger import Entry
 from cdr_core.errors import Refused
 
 HEADER = struct.Struct(">iii")
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+"""1 had no checksum of the positions: those of such a set are taken as they are."""
+
+READABLE_VERSIONS = (1, MANIFEST_VERSION)
 POSITION_BYTES = 8
 
 
@@ -45,6 +48,7 @@ class Segment:
     records: int
     crc32c: int
     virtual_channel: int
+    positions_crc32c: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,8 @@ class SpillSet:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SpillSet:
-        if value["version"] != MANIFEST_VERSION:
-            raise Refused(f"a spill manifest has version {value['version']}, this cdr reads {MANIFEST_VERSION}")
+        if value["version"] not in READABLE_VERSIONS:
+            raise Refused(f"a spill manifest has version {value['version']}, this cdr reads up to {MANIFEST_VERSION}")
         return cls(
             value["subtask"],
             tuple(SpillFile(**file) for file in value["files"]),

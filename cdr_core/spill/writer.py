@@ -60,6 +60,7 @@ class SpillWriter:
         self._files: list[SpillFile] = []
         self._segments: list[Segment] = []
         self._positions: BinaryIO | None = None
+        self._positions_crc = 0
 
     def __enter__(self) -> SpillWriter:
         return self
@@ -175,12 +176,13 @@ class SpillWriter:
             records=self._records,
             crc32c=google_crc32c.value(body),
             virtual_channel=virtual_channel,
+            positions_crc32c=self._positions_crc,
         )
         self._open.append([memoryview(HEADER.pack(gate, channel, self._used)), body.data])
         self._segments.append(segment)
         if self._positions is not None:
             self._positions.flush()  # a segment that has ended can be read back, and its records need their places
-        self._used = self._records = 0
+        self._used = self._records = self._positions_crc = 0
         if self._open.bytes >= self._file_size:
             self._close_file()
 
@@ -193,7 +195,9 @@ class SpillWriter:
         if self._positions is None:
             self._positions = (self._directory / "positions").open("xb")
         assert positions.itemsize == POSITION_BYTES
-        self._positions.write(positions.astype("<i8", copy=False).data)
+        data = positions.astype("<i8", copy=False).tobytes()
+        self._positions_crc = google_crc32c.extend(self._positions_crc, data)
+        self._positions.write(data)
 
 
 def _close_durably(file: BinaryIO) -> None:

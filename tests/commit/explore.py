@@ -43,8 +43,13 @@ class Explorer:
     recovery: str
     driver: type[Driver] = Driver
     everywhere: bool = False
+    skips_known: bool = True
     runs: int = 0
+    steps: int = 0
+    deaths: int = 0
+    checkpoints: int = 0
     _passed: dict[Any, int] = field(default_factory=dict)
+    _allowed: int = 0
     _seen: dict[Any, int] = field(default_factory=dict)
     _waiting: list[Root] = field(default_factory=list)
 
@@ -52,7 +57,17 @@ class Explorer:
     def states(self) -> int:
         return len(self._seen)
 
+    @property
+    def reached(self) -> frozenset[Any]:
+        """Every state in which an attempt can be killed, with who sleeps in it."""
+        return frozenset(self._seen)
+
+    @property
+    def size(self) -> str:
+        return f"{self.states} states, {self.runs} attempts run, {self.steps} durable steps, all explored"
+
     def explore(self, kills: int) -> None:
+        self._allowed = kills
         world = World(self.database, self.recovery, lambda _: None)
         self._offer(world, self._same(world), None, kills)
         while self._waiting:
@@ -69,6 +84,7 @@ class Explorer:
         Returns the steps where it could.
         """
         self.runs += 1
+        self.deaths = max(self.deaths, self._allowed - root.kills)
         steps: list[str] = []
         places: Counter[Any] = Counter()
 
@@ -79,6 +95,7 @@ class Explorer:
                     self._wake(world, asleep)
                 asleep = None
             steps.append(name)
+            self.steps += 1
             self._check(world)
             durable = self._same(world)
             if root.kills and name != "look":
@@ -88,7 +105,7 @@ class Explorer:
             # A program in the same state at the same place goes on in the same way.
             place = (durable, world.stage, name, driver.gives_up)
             places[place] += 1
-            if asleep is None:
+            if asleep is None and self.skips_known:
                 if self._passed.get((place, places[place]), -1) >= root.kills:
                     raise KnownFromHere
                 self._passed[place, places[place]] = root.kills
@@ -102,6 +119,8 @@ class Explorer:
                 self._wake(world, root.asleep)
             self._check(world)
             self._check_end(world)
+            complete = "select count(*) from recovery_checkpoint where state in ('COMPLETED', 'EXPIRED')"
+            self.checkpoints = max(self.checkpoints, world.database.query(complete)[0][0])
         return [n for n, name in enumerate(steps) if n and (self.everywhere or name in ("look", "publish", "mark"))]
 
     def _wake(self, world: World, act: Act) -> None:
@@ -118,8 +137,8 @@ class Explorer:
 
     def _offer(self, world: World, durable: Any, asleep: Act | None, kills: int) -> None:
         key = (durable, self._same_act(asleep))
-        if self._seen.get(key, -1) < kills:
-            self._seen[key] = kills
+        if self._seen.get(key, -1) < kills or not self.skips_known:
+            self._seen[key] = max(kills, self._seen.get(key, -1))
             self._waiting.append(Root(world.dump(), asleep, kills))
 
     def _same_act(self, act: Act | None) -> Any:

@@ -1,4 +1,8 @@
-"""No order of deaths, sleeps and successors breaks an invariant of the commit protocol; broken variants are found."""
+"""No order of deaths, sleeps and successors breaks an invariant of the commit protocol; broken variants are found.
+
+Two checkpoints, two attempts alive at a time (one that sleeps and its successor), three deaths. ``EXPLORE_KILLS=4`` is
+more of them, ``EXPLORE_EVERYWHERE=1`` lets a sleeper wake before every step instead of those where it matters.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ from tests.commit.explore_driver import Driver, Uneven
 from tests.commit.explore_world import MemoryDatabase, Sink
 from tests.metadata import steps
 
-KILLS = int(os.environ.get("CDR_TEST_EXPLORE_KILLS", "3"))
-EVERYWHERE = "CDR_TEST_EXPLORE_EVERYWHERE" in os.environ
+KILLS = int(os.environ.get("EXPLORE_KILLS", "3"))
+EVERYWHERE = "EXPLORE_EVERYWHERE" in os.environ
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +41,28 @@ def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int) -> Ex
 
 @pytest.mark.parametrize(("driver", "fewer"), [(Driver, 0), (Uneven, 1)])
 def test_no_order_of_deaths_and_successors_publishes_anything_twice_or_never(
-    draining: tuple[bytes, str], driver: type[Driver], fewer: int
+    draining: tuple[bytes, str], driver: type[Driver], fewer: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """I1 to I9, E29, E37, E40 to E48, E51, 004-05, 004-16, 004-20, 004-24: two attempts alive, three deaths."""
     explorer = explore(draining, driver, KILLS - fewer)
+    with capsys.disabled():
+        print(f"\n{driver.__name__}, at most {KILLS - fewer} deaths: {explorer.size}")
     assert explorer.states > 60
     assert explorer.runs > 200
+    assert explorer.deaths == KILLS - fewer, "some attempt began after the last death that was allowed"
+    assert explorer.checkpoints == 2
+
+
+def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[bytes, str]) -> None:
+    """The same exploration with every attempt run to its end from every state it was met in, known or not."""
+    known, every = (
+        Explorer(MemoryDatabase(draining[0]), draining[1], everywhere=EVERYWHERE, skips_known=skips)
+        for skips in (True, False)
+    )
+    for explorer in (known, every):
+        explorer.explore(1)
+    assert every.runs > known.runs
+    assert every.reached == known.reached
 
 
 class Forgetful(Driver):

@@ -51,6 +51,14 @@ def test_a_set_is_sealed_once_in_an_attempt_and_replaced_by_a_later_one(
     assert seal(repository, spilling).id == first.id
     with pytest.raises(Refused, match="has a sealed spill set of this attempt already"):
         seal(repository, spilling, manifest="/other")
+    with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
+        files = [SpillFile("/again/0", 7)]
+        again = transaction.seal_spill_set(0, "/again", "host-1", files, 7, again=True)
+    assert repository.spill_sets(spilling.recovery_id) == (again,)
+    assert (again.id, again.manifest, again.files, again.bytes) == (first.id, "/again", tuple(files), 7)
+    assert [grant.holder for grant in again.grants if grant.live] == [HAND_OVER], "who held the first holds this one"
+    with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
+        transaction.seal_spill_set(0, "/manifest", "host-1", FILES, 100, again=True)
     later = begin(repository, spilling.recovery_id, Phase.SPILL)
     assert seal(repository, later).id == first.id
     second = seal(repository, later, manifest="/other")

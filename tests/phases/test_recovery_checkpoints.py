@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ import pytest
 from cdr_core import settings as settings_module
 from cdr_core.errors import CheckpointsFailed
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
+from cdr_core.phases import spill
 from cdr_core.phases.draining.mailbox import Mailbox
+from cdr_core.phases.driver import Drive
 from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.phases.unit import run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -142,6 +147,84 @@ def test_a_spill_set_that_is_lost_is_made_again_and_drained(
     assert sorted(states) == ["LOST", "LOST", "SEALED", "SEALED"], "both were made again"
     commit(started)
     compare(output.rows(out), checkpoint, 2)
+
+
+@pytest.mark.parametrize("hurt", ["flipped", "shortened", "gone"])
+def test_damaged_positions_of_records_are_noticed_and_the_set_is_made_again(
+    spilled: tuple[Started, FixtureCheckpoint, Path], hurt: str
+) -> None:
+    """E23: a table keeps a record's position, and only the file beside the segments knows it."""
+    started, checkpoint, out = spilled
+    sets = started[0].spill_sets(started[1])
+    positions = Path(sets[0].manifest).parent / "positions"
+    data = bytearray(positions.read_bytes())
+    data[len(data) // 2] ^= 1
+    positions.write_bytes(data if hurt == "flipped" else data[:-8])
+    if hurt == "gone":
+        positions.unlink()
+    drain(started)
+    states = [each.state for each in started[0].spill_sets(started[1])]
+    assert sorted(states) == ["LOST", "SEALED", "SEALED"], "one was made again"
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+class Impatient(inline.ThreadedWorkers):
+    """As Spark does: a task that failed is run again, here once the driver has noticed what the first try made."""
+
+    def __init__(self, noticed: Callable[[], bool]) -> None:
+        super().__init__()
+        self._noticed = noticed
+
+    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        def twice(unit: str) -> None:
+            try:
+                run_unit(payload, unit, 0)
+            except OSError:
+                while not self._noticed():
+                    time.sleep(0.01)
+                run_unit(payload, unit, 0)
+
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(twice, unit) for unit in units]
+            while not all(job.done() for job in jobs):
+                on_poll()
+                time.sleep(0.01)
+        on_poll()
+        for job in jobs:
+            job.result()
+
+
+def test_a_set_that_was_made_again_can_be_made_again_in_the_same_attempt(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E19, E18: the task that made it dies after a cut; its successor finds the first set lost as well."""
+    checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "1", f"parquet:{out}", "20ms")
+    started = repository, recovery, settings = draining.spilled(request)
+    shutil.rmtree(Path(repository.spill_sets(recovery)[0].manifest).parent)
+    monkeypatch.setenv("CDR_FAULTS", f"{os.environ['CDR_FAULTS']},drain.answered=once:{tmp_path / 'failed'}:raise")
+    made: list[str] = []
+    real = spill.execute
+
+    def noted(*arguments: Any) -> Any:
+        outcome = real(*arguments)
+        made.append(outcome.detail["manifest"])
+        return outcome
+
+    monkeypatch.setattr(spill, "execute", noted)
+
+    def noticed() -> bool:
+        return any(each.manifest in made for each in repository.spill_sets(recovery))
+
+    inline.run(repository, recovery, Phase.DRAIN, settings, Impatient(noticed))
+    assert len(made) == 2, "once by the task that died, once by its successor"
+    (sealed,) = [each for each in repository.spill_sets(recovery) if each.state is SpillSetState.SEALED]
+    assert sealed.manifest == made[1]
+    assert {Path(file.path).parent.name for file in sealed.files} == {Path(made[1]).parent.name}
+    commit(started)
+    compare(output.rows(out), checkpoint, 1)
+    repository.close()
 
 
 def test_a_user_gets_a_checkpoint_of_a_running_drain_and_it_is_kept(

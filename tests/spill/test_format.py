@@ -34,20 +34,26 @@ def test_the_bytes_of_a_set_are_these_and_no_others(tmp_path: Path) -> None:
     assert Path(spill_set.positions or "").read_bytes().hex() == "".join(f"{n:02x}" + "00" * 7 for n in range(3))
     value = json.loads(json.dumps(spill_set.to_json()))
     assert value == {
-        "version": 1,
+        "version": 2,
         "subtask": 3,
         "files": [
             {"path": str(tmp_path / "s" / "spill-00000"), "bytes": 25},
             {"path": str(tmp_path / "s" / "spill-00001"), "bytes": 21},
         ],
         "segments": [
-            [0, 0, 0, 0, 13, 2, google_crc32c.value(bytes.fromhex("00000003016162000000020163")), 0],
-            [1, 0, 0, 2, 9, 1, google_crc32c.value(bytes.fromhex("000000050164656667")), 2],
+            [0, 0, 0, 0, 13, 2, google_crc32c.value(bytes.fromhex("00000003016162000000020163")), 0, crc_of(0, 1)],
+            [1, 0, 0, 2, 9, 1, google_crc32c.value(bytes.fromhex("000000050164656667")), 2, crc_of(2)],
         ],
         "positions": str(tmp_path / "s" / "positions"),
         "ledger": [],
     }
     assert SpillSet.from_json(value) == spill_set
+    older = {**value, "version": 1, "segments": [segment[:-1] for segment in value["segments"]]}
+    assert read(SpillSet.from_json(older)) == read(spill_set), "a set of the release before can still be drained"
+
+
+def crc_of(*positions: int) -> int:
+    return int(google_crc32c.value(b"".join(position.to_bytes(8, "little") for position in positions)))
 
 
 def test_two_hundred_megabytes_rotate_between_segments(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import or_, select
+from sqlalchemy import delete, or_, select
 
 from cdr_core.errors import Refused
 from cdr_core.metadata import convert
@@ -17,15 +17,26 @@ from cdr_core.metadata.values import Cursor, SpillFile, SpillSet
 
 class Spill(Scope):
     def seal_spill_set(
-        self, subtask: int, manifest: str, host: str | None, files: Sequence[SpillFile], size: int
+        self,
+        subtask: int,
+        manifest: str,
+        host: str | None,
+        files: Sequence[SpillFile],
+        size: int,
+        *,
+        again: bool = False,
     ) -> SpillSet:
         """The subtask's spilled data is durable. The same manifest again is nothing new.
 
-        A sealed set of an older epoch becomes LOST; a second one in the same epoch is refused.
+        A sealed set of an older epoch becomes LOST; a second one in the same epoch is refused, unless it was made
+        ``again`` because the first was lost: then it takes its place, with the grants on it, for its bytes are the
+        same.
         """
         sealed = self._sealed(subtask)
         if sealed is not None and sealed.manifest == manifest:
             return convert.spill_set(self._session, sealed, self.epoch)
+        if sealed is not None and sealed.epoch == self.epoch and again:
+            return self._replace(sealed, manifest, files, size)
         if sealed is not None:
             self._lose(sealed)
         new = SpillSetRow(
@@ -39,10 +50,7 @@ class Spill(Scope):
         )
         self._session.add(new)
         self._session.flush()
-        self._session.add_all(
-            SpillFileRow(set_id=new.id, position=position, path=file.path, bytes=file.bytes)
-            for position, file in enumerate(files)
-        )
+        self._add_files(new.id, files)
         self._session.add(GrantRow(set_id=new.id, holder=HAND_OVER, epoch=self.epoch, durable=True, released=False))
         self._session.flush()
         return convert.spill_set(self._session, new, self.epoch)
@@ -109,6 +117,19 @@ class Spill(Scope):
                 SpillSetRow.state == SpillSetState.SEALED,
             )
         ).one_or_none()
+
+    def _replace(self, sealed: SpillSetRow, manifest: str, files: Sequence[SpillFile], size: int) -> SpillSet:
+        self._session.execute(delete(SpillFileRow).where(SpillFileRow.set_id == sealed.id))
+        sealed.manifest, sealed.bytes, sealed.sealed_at = manifest, size, utc_now()
+        self._add_files(sealed.id, files)
+        self._session.flush()
+        return convert.spill_set(self._session, sealed, self.epoch)
+
+    def _add_files(self, set_id: int, files: Sequence[SpillFile]) -> None:
+        self._session.add_all(
+            SpillFileRow(set_id=set_id, position=position, path=file.path, bytes=file.bytes)
+            for position, file in enumerate(files)
+        )
 
     def _lose(self, sealed: SpillSetRow) -> None:
         if sealed.epoch == self.epoch:

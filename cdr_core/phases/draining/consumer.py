@@ -108,7 +108,7 @@ class Consumer:
             return
         data = opened.chunks[0] if len(opened.chunks) == 1 else np.concatenate(opened.chunks)
         segment = self._set.segments[opened.segment]
-        positions = read_positions(self._set, self._first[opened.segment] + opened.frames, count)
+        positions = read_positions(self._set, segment, self._first[opened.segment])[opened.frames :][:count]
         body = SegmentBody(replace(segment, records=count, length=used), data[:used], positions)
         self._output.write(body)
         opened.chunks = [data[used:]] if used < len(data) else []

@@ -139,7 +139,8 @@ class DrainWatch:
             files = [SpillFile(file.path, file.bytes) for file in spill_set.files]
             size = sum(file.bytes for file in files)
             with self._drive.fenced() as transaction:
-                sealed = transaction.seal_spill_set(subtask, manifest, self._drive.recovery.host_id, files, size)
+                host = self._drive.recovery.host_id
+                sealed = transaction.seal_spill_set(subtask, manifest, host, files, size, again=True)
                 transaction.acquire_grant(sealed.id, DRAIN)
             self._manifests[subtask] = manifest
 

@@ -52,7 +52,7 @@ class DiskQueue:
         segment = self._writer.segments[self._next]
         body = read_segment(self._writer.path_of(segment.file), segment, self._subtask)
         there = SpillSet(self._subtask, (), (), self._writer.positions, ())
-        positions = read_positions(there, self._records, segment.records)
+        positions = read_positions(there, segment, self._records)
         self._next += 1
         self._records += segment.records
         self._waiting -= segment.length
