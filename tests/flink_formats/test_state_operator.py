@@ -98,6 +98,14 @@ def test_every_subtask_has_a_copy_of_a_broadcast_state(old: int, new: int) -> No
     assert given == [[b"<the same rules for all>"]] * new
 
 
+def test_copies_of_a_broadcast_state_are_taken_in_turn_as_flink_takes_them() -> None:
+    """They are alike by contract; where a job breaks it, what Flink would do is done."""
+    memory = Memory()
+    handles = [operator_handle(memory, f"o{i}", head(STATES[3:]), {STATES[3]: [b"copy %d" % i]}) for i in range(2)]
+    moved = memory.moved(operator([SubtaskState(i, managed_operator=each) for i, each in enumerate(handles)]), 3)
+    assert _given(memory, moved, "rules") == [[b"copy 0"], [b"copy 1"], [b"copy 0"]]
+
+
 def test_what_is_left_over_goes_to_another_subtask_with_each_state() -> None:
     memory = Memory()
     states = {(f"s{n}", SPLIT): [b"one"] for n in range(4)}
