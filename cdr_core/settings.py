@@ -232,7 +232,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Where executors keep what is on its way to or from s3://; else Spark's own directories, or the temporary one",
     ),
     Setting("spark", _parse_spark, "connect", "", "connect = one embedded server per recovery; else a Spark master"),
-    Setting("spark_cores", _parse_count, "0", "cores", "Cores of the embedded server; 0 = all of the host"),
+    Setting(
+        "spark_cores",
+        _parse_count,
+        "0",
+        "cores",
+        "Cores of the embedded server, or of a standalone cluster, that a recovery may take; 0 = all",
+    ),
     Setting("spark_idle", parse_duration, "60s", "duration", "The embedded server ends after this long without work"),
     Setting(
         "memory_budget",

@@ -108,5 +108,13 @@ class SparkWorkers:
             with open_session(CONNECT, home=self._settings.home, handle=handle) as session:
                 yield session
         else:
-            with open_session(self._settings.spark, home=self._settings.home) as session:
+            conf = share_of_cluster(self._settings)
+            with open_session(self._settings.spark, home=self._settings.home, conf=conf) as session:
                 yield session
+
+
+def share_of_cluster(settings: Settings) -> dict[str, str]:
+    """How much of a standalone cluster a recovery may take at once; all of it where nothing is said."""
+    if not settings.spark.startswith("spark://") or not settings.spark_cores:
+        return {}
+    return {"spark.cores.max": str(settings.spark_cores)}

@@ -17,6 +17,7 @@ from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest, create_in
+from cdr_core.phases.workers import share_of_cluster
 from tests.drill.conftest import Rehearsal
 from tests.support.inline import InlineWorkers, run_all
 
@@ -264,3 +265,4 @@ def test_a_drill_takes_a_share_of_the_cores(rehearsal: Rehearsal, monkeypatch: p
     assert shared(CDR_DRILL_CORES="3", CDR_SPARK="local[*,4]") == (3, "local[3,4]")
     assert shared(CDR_SPARK_CORES="2", CDR_SPARK="spark://host:7077") == (2, "spark://host:7077")
     assert share.environment(rehearsal.settings) == {"CDR_SPARK_CORES": "2", "CDR_SPARK": "spark://host:7077"}
+    assert share_of_cluster(share.bounded(rehearsal.settings)) == {"spark.cores.max": "2"}
