@@ -33,7 +33,7 @@ from tests.airflow import watchdog
 from tests.conftest import link_spark_archive
 from tests.support.output import rows
 
-IDLE_SECONDS = 15
+IDLE_SECONDS = 10
 """After which a Spark server without work ends: longer than the gap between two tasks, short enough to wait for."""
 
 PATIENCE = 900.0

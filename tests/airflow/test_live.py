@@ -47,19 +47,54 @@ def expected(fixture_checkpoint: FixtureCheckpoints) -> Rows:
     return expected_rows(fixture_checkpoint)
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The seconds from marking ``drain`` failed until it was true that …"""
+
+    no_driver: float
+    no_spark_task: float
+    no_process: float
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """One run of which two tasks were struck while a unit of theirs was at work: ``filter`` was killed with SIGKILL,
+    ``drain`` marked failed. It has failed, and nobody has touched it since.
+    """
+
+    run: Run
+    stopped: Stopped
+
+
 @pytest.fixture(scope="module")
-def killed(live: Live) -> Run:
-    """A run whose ``filter`` task was killed with SIGKILL while a unit of it was at work; it is over."""
-    with live.paused("filter") as wait_until_caught:
-        run = Run.trigger(live, "killed")
-        row = run.wait_for_task("filter", "running")
-        wait_until_caught()
-        recovery = run.recovery
-        assert len(live.drivers_of(recovery)) == 1
-        os.kill(row["pid"], signal.SIGKILL)
-        wait_for("the driver's end", lambda: not live.drivers_of(recovery), 5)
-    assert run.wait_until_over() == "success"
-    return run
+def struck(live: Live) -> Struck:
+    with live.paused("drain") as wait_until_draining:
+        with live.paused("filter") as wait_until_filtering:
+            run = Run.trigger(live, "struck")
+            row = run.wait_for_task("filter", "running")
+            wait_until_filtering()
+            recovery = run.recovery
+            assert len(live.drivers_of(recovery)) == 1
+            os.kill(row["pid"], signal.SIGKILL)
+            wait_for("the driver's end", lambda: not live.drivers_of(recovery), 5)
+        wait_until_draining()
+        server = find_server(live.home.root / "spark" / recovery)
+        assert server is not None
+        assert active_tasks(server) > 0
+        run.mark("drain", "failed")
+        stopped = Stopped(*_seconds_until_gone(live, recovery, server))
+    assert run.wait_until_over() == "failed"
+    return Struck(run, stopped)
+
+
+def _seconds_until_gone(live: Live, recovery: str, server: ServerHandle) -> Iterator[float]:
+    marked = time.monotonic()
+    wait_for("the driver's end", lambda: not live.drivers_of(recovery), 60)
+    yield time.monotonic() - marked
+    wait_for("the end of its Spark tasks", lambda: active_tasks(server) == 0, 60)
+    yield time.monotonic() - marked
+    wait_for("the end of every process", lambda: not live.processes_of(recovery), 60)
+    yield time.monotonic() - marked
 
 
 def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(live: Live, expected: Rows) -> None:
@@ -73,93 +108,66 @@ def test_the_demo_runs_the_dag_without_services_and_the_ui_has_its_run(live: Liv
     assert run.published() == expected
 
 
-def test_a_killed_task_is_retried_and_nothing_is_doubled_or_lost(killed: Run, expected: Rows) -> None:
-    assert killed.task("filter")["try_number"] == 2
-    assert killed.published() == expected
-    assert expected.total() == 1878
-
-
-def test_the_killed_try_is_fenced(live: Live, killed: Run) -> None:
+def test_a_killed_task_is_retried_and_its_first_try_fenced(live: Live, struck: Struck) -> None:
+    assert struck.run.task("filter")["try_number"] == 2
     with live.repository() as repository:
-        filtering = [attempt for attempt in repository.attempts(killed.recovery) if attempt.phase is Phase.FILTER]
+        attempts = repository.attempts(struck.run.recovery)
+    filtering = [attempt for attempt in attempts if attempt.phase is Phase.FILTER]
     assert [attempt.runner.try_number for attempt in filtering] == [1, 2]
     assert [attempt.state for attempt in filtering] == [AttemptState.FENCED, AttemptState.DONE]
-    zombie = live.phase("filter", killed.recovery, filtering[0].epoch)
+    zombie = live.phase("filter", struck.run.recovery, filtering[0].epoch)
     assert zombie.returncode == 4, zombie.stderr
 
 
-def test_clearing_finished_tasks_does_nothing_twice(live: Live, killed: Run, expected: Rows) -> None:
-    with live.repository() as repository:
-        before = repository.recovery(killed.recovery).epoch
-    killed.clear("drain", "commit")
-    wait_for("drain to run again", lambda: killed.task("drain")["try_number"] == 2)
-    assert killed.wait_until_over() == "success"
-    with live.repository() as repository:
-        assert repository.recovery(killed.recovery).epoch == before
-    assert killed.published() == expected
-    assert "is done already" in killed.log("commit", 2)
+def test_ten_seconds_after_a_task_is_marked_failed_nothing_of_it_works(struck: Struck) -> None:
+    assert struck.stopped.no_driver < 10
+    assert struck.stopped.no_spark_task < 10
+    assert struck.run.task("drain")["state"] == "failed"
+    assert not (struck.run.output / "_cdr").exists()
 
 
-def test_a_second_run_of_the_same_recovery_attaches_to_it(live: Live, killed: Run) -> None:
-    again = Run.trigger(live, "killed")
-    assert again.wait_until_over() == "success"
-    assert again.recovery == killed.recovery
-    assert again.published() == killed.published()
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """A run whose ``drain`` was marked failed in the middle, and the seconds from there until it was true that …"""
-
-    run: Run
-    no_driver: float
-    no_spark_task: float
-    no_process: float
+def test_after_the_idle_time_no_process_is_left(struck: Struck) -> None:
+    assert struck.stopped.no_process < struck.stopped.no_spark_task + IDLE_SECONDS + 15
 
 
 @pytest.fixture(scope="module")
-def stopped(live: Live) -> Stopped:
-    with live.paused("drain") as wait_until_caught:
-        run = Run.trigger(live, "stopped")
-        wait_until_caught()
-        recovery = run.recovery
-        server = find_server(live.home.root / "spark" / recovery)
-        assert server is not None
-        assert active_tasks(server) > 0
-        run.mark("drain", "failed")
-        return Stopped(run, *_seconds_until_gone(live, recovery, server))
-
-
-def _seconds_until_gone(live: Live, recovery: str, server: ServerHandle) -> Iterator[float]:
-    marked = time.monotonic()
-    wait_for("the driver's end", lambda: not live.drivers_of(recovery), 60)
-    yield time.monotonic() - marked
-    wait_for("the end of its Spark tasks", lambda: active_tasks(server) == 0, 60)
-    yield time.monotonic() - marked
-    wait_for("the end of every process", lambda: not live.processes_of(recovery), 60)
-    yield time.monotonic() - marked
-
-
-def test_ten_seconds_after_a_task_is_marked_failed_nothing_of_it_works(stopped: Stopped) -> None:
-    assert stopped.no_driver < 10
-    assert stopped.no_spark_task < 10
-    assert stopped.run.wait_until_over() == "failed"
-    assert not (stopped.run.output / "_cdr").exists()
-
-
-def test_after_the_idle_time_no_process_is_left(stopped: Stopped) -> None:
-    assert stopped.no_process < stopped.no_spark_task + IDLE_SECONDS + 15
-
-
-def test_clearing_the_stopped_task_resumes_the_recovery(live: Live, stopped: Stopped, expected: Rows) -> None:
-    run = stopped.run
+def resumed(live: Live, struck: Struck) -> Run:
+    """The struck run after its failed task was cleared; it is over."""
+    run = struck.run
     run.clear("drain", "commit")
     wait_for("the run to go on", lambda: live.client.run_state(run.id) != "failed")
     assert run.wait_until_over() == "success"
-    assert run.published() == expected
+    return run
+
+
+def test_clearing_the_stopped_task_resumes_the_recovery_and_nothing_is_doubled_or_lost(
+    live: Live, resumed: Run, expected: Rows
+) -> None:
+    assert expected.total() == 1878
+    assert_right(resumed, expected)
     with live.repository() as repository:
-        phases = [attempt.phase for attempt in repository.attempts(run.recovery)]
-    assert Counter(phases) == {Phase.READ: 1, Phase.FILTER: 1, Phase.SPILL: 1, Phase.DRAIN: 2, Phase.COMMIT: 1}
+        phases = [attempt.phase for attempt in repository.attempts(resumed.recovery)]
+    assert Counter(phases) == {Phase.READ: 1, Phase.FILTER: 2, Phase.SPILL: 1, Phase.DRAIN: 2, Phase.COMMIT: 1}
+
+
+def test_clearing_finished_tasks_does_nothing_twice(live: Live, resumed: Run, expected: Rows) -> None:
+    with live.repository() as repository:
+        before = repository.recovery(resumed.recovery).epoch
+    tries = resumed.task("drain")["try_number"]
+    resumed.clear("drain", "commit")
+    wait_for("drain to run again", lambda: resumed.task("drain")["try_number"] == tries + 1)
+    assert resumed.wait_until_over() == "success"
+    with live.repository() as repository:
+        assert repository.recovery(resumed.recovery).epoch == before
+    assert resumed.published() == expected
+    assert "is done already" in resumed.log("commit", resumed.task("commit")["try_number"])
+
+
+def test_a_second_run_of_the_same_recovery_attaches_to_it(live: Live, resumed: Run) -> None:
+    again = Run.trigger(live, "struck")
+    assert again.wait_until_over() == "success"
+    assert again.recovery == resumed.recovery
+    assert again.published() == resumed.published()
 
 
 def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:

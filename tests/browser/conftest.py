@@ -44,16 +44,14 @@ def pictures() -> Pictures:
 def stranger(live: Live, browser: Browser, pictures: Pictures) -> Iterator[Screen]:
     """A window of somebody who has not signed in."""
     with browser.new_context(base_url=live.url, viewport=SIZE) as context:
-        yield Screen(context.new_page(), pictures)
+        yield Screen.of(context.new_page(), pictures)
 
 
 @pytest.fixture(scope="session")
-def screen(
-    live: Live, browser: Browser, pictures: Pictures, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Screen]:
-    """A laptop's window of somebody who has signed in; whatever goes wrong in the browser fails at the end."""
+def screen(live: Live, browser: Browser, pictures: Pictures) -> Iterator[Screen]:
+    """A laptop's window of somebody who has signed in."""
     with browser.new_context(base_url=live.url, viewport=SIZE) as context:
-        shown = Screen(context.new_page(), pictures)
+        shown = Screen.of(context.new_page(), pictures)
         shown.sign_in("admin", live.password)
         yield shown
 

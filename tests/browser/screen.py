@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 SIZE: ViewportSize = {"width": 1280, "height": 800}
 """A laptop's."""
 
-PATIENCE = 240_000
+PATIENCE = 900_000
 """Milliseconds until something that Airflow works on is given up; other work may share the machine."""
 
 LOADING = 60_000
@@ -41,10 +41,18 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A window, and the album its pictures go to."""
+    """A window, and the album its pictures go to. ``complaints``: scripts that failed, requests the server failed."""
 
     page: Page
     pictures: Pictures
+    complaints: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, page: Page, pictures: Pictures) -> Screen:
+        screen = cls(page, pictures)
+        page.on("pageerror", lambda error: screen.complaints.append(f"{page.url}: {error}"))
+        page.on("response", lambda answer: screen.complaints.append(answer.url) if answer.status >= 500 else None)
+        return screen
 
     def sign_in(self, user: str, password: str) -> None:
         """From the front door to the home page."""

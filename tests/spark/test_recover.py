@@ -34,7 +34,7 @@ def processes_with(text: str) -> list[str]:
 
 
 def test_the_five_phases_run_on_one_embedded_server_that_ends_with_them(
-    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     arguments = [str(checkpoint.path), "--spec", str(checkpoint.spec), "--parallelism", "2"]
@@ -61,6 +61,8 @@ def test_each_phase_runs_by_plain_spark_submit(
     recovery = json.loads(created.stdout)["recovery"]
     home = Path(os.environ["CDR_HOME"])
     monkeypatch.setenv("JAVA_HOME", str(java_home(home)))
+    # Five virtual machines that each work for a moment: compiling thoroughly would take longer than the work.
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
     for phase in Phase:
         script = str(ROOT / "cdr_core" / "phases" / f"{phase}.py")
@@ -76,7 +78,7 @@ def test_each_phase_runs_by_plain_spark_submit(
 
 
 def test_one_phase_runs_by_the_shell_and_the_next_but_one_is_refused(
-    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDR_SPARK_IDLE", "2s")  # nobody comes back to this server
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
