@@ -393,6 +393,7 @@ def test_as_many_checkpoints_are_kept_as_the_setting_says(
 ) -> None:
     started, _, _ = spilled
     monkeypatch.setenv("CDR_RETAINED_CHECKPOINTS", str(retained))
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")  # also on busy cores there is time for many
     drain((*started[:2], settings_module.load()))
     complete = [row.checkpoint_id for row in started[0].checkpoints(started[1]) if row.state in COMPLETE]
     kept = [row.checkpoint_id for row in started[0].checkpoints(started[1]) if row.state is COMPLETED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import os
 import shutil
 import tempfile
 import warnings
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+import pytest
 from psycopg import sql
 
 
@@ -51,9 +53,14 @@ def database_of(url: str) -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time: the first start as root on a machine makes a user for the server, and only one can."""
-    with (Path(tempfile.gettempdir()) / "cdr-pg.lock").open("w") as lock:
+    """One process at a time: the first start as root on a machine makes a user for the server, and only one can.
+
+    The program that makes users is where the PATH of many does not look.
+    """
+    path = os.environ.get("PATH", os.defpath)
+    with (Path(tempfile.gettempdir()) / "cdr-pg.lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        patch.setenv("PATH", f"{path}{os.pathsep}/usr/sbin{os.pathsep}/sbin")
         yield
 
 
