@@ -64,6 +64,8 @@ def describe(
     examined = _examine(checkpoint, spec, parallelism, settings)
     refused = list(examined.refusals)
     refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused)
+    state, blocked = _other_state(checkpoint, spec, parallelism, to)
+    refused = list({str(error): error for error in (*refused, *blocked)}.values())
     planned = examined.plan
     sizes = payload_sizes(checkpoint, planned)
     outlook = estimated(planned, sizes, settings.segment_size)
@@ -87,6 +89,7 @@ def describe(
         "to": to or None,
         "plan": None if refused else planned.sha256,
         **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings)),
+        **({} if state is None else {"state": state}),
         "warnings": warnings + _spill_warnings(outlook, settings),
         "refused": [_refusal(error) for error in refused],
     }
@@ -132,6 +135,25 @@ def _target_refusals(
     except CdrError as error:
         return [error]
     return []
+
+
+def _other_state(
+    checkpoint: Checkpoint, spec: str, parallelism: str, to: str
+) -> tuple[dict[str, Any] | None, tuple[CdrError, ...]]:
+    """Where the target is a checkpoint: what becomes of state that is not in flight, and all that forbids it."""
+    from cdr_core.commit.sinks import is_checkpoint
+
+    if not is_checkpoint(to):
+        return None, ()
+    from cdr_core.phases.rewriting.blocking import blocked, outlook
+    from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
+    from cdr_core.rescale.spec import parse_spec, read_spec
+
+    try:
+        wished = new_parallelism(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(parallelism))
+    except CdrError:
+        return None, ()  # refused already, by whoever looked at the spec and the wish
+    return outlook(checkpoint, wished), blocked(checkpoint, wished)
 
 
 def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed) -> dict[str, Any]:

@@ -74,6 +74,13 @@ def _cost(value: Mapping[str, Any]) -> Iterator[str]:
     time = value["time"]
     yield ""
     yield f"  spill: about {size(value['spill'])}"
+    if state := value.get("state"):
+        yield (
+            f"  other state: {size(state['copied_bytes'])} in {state['copied_files']:,} files copied, "
+            f"{size(state['merged_bytes'])} in {state['merged_files']:,} merged"
+        )
+        if state["depends_on"]:
+            yield f"    it will still need {len(state['depends_on']):,} files outside, such as {state['depends_on'][0]}"
     yield (
         f"  time: about {duration(time['seconds'])}, of which {duration(time['start_seconds'])} to start, "
         f"at {size(time['bytes_per_second'])}/s ({time['source']})"

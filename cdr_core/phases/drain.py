@@ -67,7 +67,7 @@ def _sides(drive: Drive) -> dict[int, dict[int, Border]] | None:
 
 
 def _to_json(of: Mapping[int, Border]) -> dict[str, Any]:
-    return {str(number): [border.inputs, border.closing_output] for number, border in of.items()}
+    return {str(number): [border.input_end, border.closing_output] for number, border in of.items()}
 
 
 def _from_json(unit: Mapping[str, Any]) -> dict[int, Border] | None:

@@ -31,8 +31,8 @@ WINDOW = 1024 * 1024
 class Split:
     """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
 
-    ``last`` is what the channel said last up to the stretch's end, ``inputs`` how many of its elements begin in input
-    state.
+    ``last`` is what the channel said last up to the stretch's end, ``input_end`` is one behind the position of the last
+    element up to there that begins in input state.
     """
 
     start: int
@@ -41,7 +41,7 @@ class Split:
     tally: Tally
     others: Mapping[str, int]
     last: Last
-    inputs: int
+    input_end: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,7 +100,7 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
         "channel": number,
         "size": channel.size,
         "input_size": channel.input_size,
-        "input_elements": sum(split.inputs for split in splits),
+        "input_end": splits[-1].input_end if splits else 0,
         "splits": [split.to_json() for split in splits],
         "last": (splits[-1].last if splits else Last()).to_json(),
         "entry": Entry(key, tally, dict(others)).to_json(),
@@ -114,26 +114,25 @@ def _covered(splits: list[Split]) -> int:
 
 def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator[Split]:
     """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
-    start = position = end = inputs = 0
+    start = position = end = input_end = 0
     sums, kinds = _nothing()
     last = Last()
     for window in found:
         # Where something was left out in between, a split ends: the next one begins behind it.
         if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
-            yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
+            yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end)
             start = end
         if start == end:
-            start, position, inputs = window.base, window.position, 0
+            start, position = window.base, window.position
             sums, kinds = _nothing()
-        kinds += np.bincount(window.tags, minlength=frames.TAGS)
-        lanes = np.where(window.records, 0, -1)
-        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
-        last = said(window, last)
+        spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
+        last = _said_at(window, *spoke, last)
         # An element begins with its length field.
-        inputs += int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES))
+        if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
+            input_end = window.position + inputs
         end = window.base + int(window.ends[-1])
     if start < end:
-        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, inputs)
+        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end)
 
 
 def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
@@ -145,9 +144,18 @@ def said(window: Window | Elements, before: Last) -> Last:
     """The last watermark and status up to the end of the window."""
     watermarks = np.flatnonzero(window.tags == frames.TAG_WATERMARK)[-1:]
     statuses = np.flatnonzero(window.tags == frames.TAG_WATERMARK_STATUS)[-1:]
+    return _said_at(
+        window, int(watermarks[0]) if len(watermarks) else -1, int(statuses[0]) if len(statuses) else -1, before
+    )
+
+
+def _said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
+    """With the last watermark and status of the window at these places; −1 where it has none."""
+    if watermark < 0 and status < 0:
+        return before
     return Last(
-        before.watermark if not len(watermarks) else _number(window, int(watermarks[0])),
-        before.idle if not len(statuses) else _number(window, int(statuses[0])) == IDLE,
+        before.watermark if watermark < 0 else _number(window, watermark),
+        before.idle if status < 0 else _number(window, status) == IDLE,
     )
 
 

@@ -23,17 +23,17 @@ from cdr_core.rescale.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Of a virtual channel: its first ``inputs`` elements begin in input state; ``closing_output`` says on which side
-    of a new subtask's channel its closing elements are.
+    """Of a virtual channel: elements before position ``input_end`` begin in input state; ``closing_output`` says on
+    which side of a new subtask's channel its closing elements are.
     """
 
-    inputs: int
+    input_end: int
     closing_output: bool
 
     def input_elements(self, positions: npt.NDArray[np.int64]) -> int:
         """How many of these elements of the channel, which are in order, go on as input state."""
         closing = positions == CLOSING_POSITION
-        output = np.where(closing, self.closing_output, positions >= self.inputs)
+        output = np.where(closing, self.closing_output, positions >= self.input_end)
         count = int(np.count_nonzero(~output))
         assert not output[:count].any(), "input comes before output"
         return count
@@ -41,12 +41,12 @@ class Border:
 
 def borders(plan: Plan, channels: Sequence[Mapping[str, Any]]) -> dict[int, dict[int, Border]]:
     """By new subtask and virtual channel, from what `read` found in the channels."""
-    inputs: dict[int, int] = {}
+    input_end: dict[int, int] = {}
     with_output: set[int] = set()
     for found in channels:
         number = int(found["channel"])
-        inputs[number] = int(found["input_elements"])
-        if inputs[number] < _end(found["splits"]):
+        input_end[number] = int(found["input_end"])
+        if input_end[number] < _end(found["splits"]):
             with_output.add(number)
     closing = {
         (channel.exchange, channel.new_up, subtask)
@@ -58,7 +58,7 @@ def borders(plan: Plan, channels: Sequence[Mapping[str, Any]]) -> dict[int, dict
     for number, channel in enumerate(plan.channels):
         for subtask in channel.subtasks:
             place = (channel.exchange, channel.new_up, subtask)
-            result[subtask][number] = Border(inputs[number], place in closing)
+            result[subtask][number] = Border(input_end[number], place in closing)
     return result
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdr_core.errors import CdrError
-from cdr_core.metadata import Prepared, Recovery
+from cdr_core.metadata import Prepared, Recovery, RecoveryState
 from cdr_core.spill.release import strings
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.s3 import S3Storage
@@ -20,6 +20,7 @@ from cdr_core.sweep.objects import Found
 from cdr_core.sweep.report import Left
 
 _DATA = re.compile(r"^e(\d+)-[^/]+\.parquet$")
+METADATA = "_metadata"
 WHY = "prepared by an attempt that is over, and neither a row nor a manifest of the target names it"
 
 
@@ -27,6 +28,8 @@ def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[lis
     """Prepared files in the target's data directory of this recovery that nothing names, and what cannot be told."""
     kind, _, address = recovery.target.partition(":")
     directory = address.removeprefix("file://").rstrip("/")
+    if kind == "checkpoint":
+        return _beside_checkpoint(recovery, directory, prepared)
     data = join(directory, "data", recovery.id)
     if kind != "parquet" or (is_local(directory) and (not Path(data).is_dir() or Path(data).is_symlink())):
         return [], []
@@ -45,6 +48,44 @@ def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[lis
         elif name.removeprefix(f"{directory}/") not in named and _is_over(recovery, int(match.group(1))):
             found.append(Found(name, int(match.group(1)), size))
     return found, left
+
+
+def _beside_checkpoint(
+    recovery: Recovery, directory: str, prepared: tuple[Prepared, ...]
+) -> tuple[list[Found], list[Left]]:
+    """Files that bear this recovery's name beside a ``_metadata``, if there is one, that does not name them.
+
+    Until the recovery is over nothing is taken for a leftover that a commit may still publish. Names of such files are
+    plain ASCII, so a ``_metadata`` that names one contains it as it is.
+    """
+    ours = re.compile(rf"^cdr-{re.escape(recovery.id)}-e(\d+)-.+$")
+    if is_local(directory) and not Path(directory).is_dir():
+        return [], []
+    try:
+        names = [(name, match) for name in _names(directory) if (match := ours.match(name.rpartition("/")[2]))]
+        metadata = join(directory, METADATA)
+        there = storage_for(metadata).exists(metadata)
+        shown = storage_for(metadata).read(metadata) if there else b""
+    except (CdrError, OSError) as error:
+        return [], [Left(directory, f"it cannot be looked at ({error})")]
+    if recovery.state is RecoveryState.DONE and not there:
+        return [], [Left(directory, "its _metadata is gone, so what it named is not known")]
+    named = {name for entry in prepared for name in strings(json.loads(entry.manifest))}
+    found = []
+    for name, match in names:
+        file, epoch = name.rpartition("/")[2], int(match.group(1))
+        needed = file.encode() in shown or (file in named and not recovery.state.is_final)
+        if not needed and _is_over(recovery, epoch):
+            found.append(Found(name, epoch, storage_for(name).size(name)))
+    return found, []
+
+
+def _names(directory: str) -> Iterator[str]:
+    """Files of a directory, those that were never finished included."""
+    if is_local(directory):
+        yield from sorted(str(path) for path in Path(directory).iterdir() if path.is_file() and not path.is_symlink())
+    else:
+        yield from storage_for(directory).list(directory)
 
 
 def _files(data: str) -> Iterator[tuple[str, int | None]]:

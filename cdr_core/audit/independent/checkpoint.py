@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,17 @@ class Checkpoint:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def properties(self) -> dict[str, str]:
+        """What was published with it; nothing where cdr did not publish it."""
+        address = join(self.directory, "_cdr", f"{self.sha256}.json")
+        if not self._storage.exists(address):
+            return {}
+        try:
+            found = json.loads(self._storage.read(address))["properties"]
+            return {str(name): str(value) for name, value in found.items()}
+        except (ValueError, KeyError, AttributeError):
+            raise Unreadable(f"{address} is no claim of a publication", hint="it was changed since") from None
 
     def channels(self, exchange: Exchange) -> list[Channel]:
         """Every virtual channel of the exchange that has state on either side, in order."""

@@ -2,6 +2,9 @@
 
 A new channel holds the records of several old ones, in any interleaving; which old channel a record came from is not
 stored, so it is found by the record's bytes. Where several old channels have equal records their order is not compared.
+
+Input or output state: where anything is output state, what begins in the source's input state must be input state and
+the rest output state; where nothing is, all of it became input state.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ class _Pool:
     """Source records of one exchange that the target has not shown yet, by digest and old channel, in order."""
 
     waiting: dict[bytes, dict[Channel, deque[int]]] = field(default_factory=dict)
+    inputs: dict[Channel, int] = field(default_factory=dict)
 
     def add(self, found: SourceChannel) -> None:
+        self.inputs[found.channel] = found.inputs
         for position, words in zip(found.expected.positions.tolist(), found.expected.digests, strict=True):
             by_channel = self.waiting.setdefault(words.tobytes(), {})
             by_channel.setdefault(found.channel, deque()).append(position)
@@ -80,7 +85,8 @@ def compare_checkpoint(source: Source, target: Checkpoint) -> tuple[Report, dict
             unchecked += [found.note] if found.note else []
             size, sums = found.expected.bytes, total(found.expected.digests)
             before = before.plus(len(found.expected.positions), size, sums)
-        comparison = _Comparison(exchange, reading, old, new, pool)
+        keeps = any(at.a == exchange.partition for at in target.ends(exchange)[0].outputs)
+        comparison = _Comparison(exchange, reading, old, new, pool, keeps)
         for channel in target.channels(exchange):
             after = comparison.add(channel, target.elements(exchange, channel).whole(), after)
         differences += comparison.differences()
@@ -92,8 +98,12 @@ def compare_checkpoint(source: Source, target: Checkpoint) -> tuple[Report, dict
 class _Comparison:
     """The new channels of one exchange, taken in one after the other."""
 
-    def __init__(self, exchange: Exchange, reading: Reading, old: Ends, new: Ends, pool: _Pool) -> None:
+    def __init__(
+        self, exchange: Exchange, reading: Reading, old: Ends, new: Ends, pool: _Pool, keeps_sides: bool
+    ) -> None:
         self._exchange, self._reading, self._old, self._new, self._pool = exchange, reading, old, new, pool
+        self._keeps_sides = keeps_sides
+        self._wrong_side: dict[Channel, list[int]] = defaultdict(list)
         self._extra: list[Difference] = []
         self._late: dict[Channel, list[int]] = defaultdict(list)
         self._misplaced: dict[Channel, list[int]] = defaultdict(list)
@@ -114,6 +124,8 @@ class _Comparison:
                 extra.append(number)
                 continue
             self._place(raw, origin, channel)
+            if certain and self._keeps_sides and elements.from_state(number) != self._side_of(origin):
+                self._wrong_side[origin[0]].append(origin[1])
             self._ambiguous += not certain
             if certain and origin[1] < last.get(origin[0], -1):
                 self._late[origin[0]].append(origin[1])
@@ -126,6 +138,9 @@ class _Comparison:
             place = (channel.up, channel.down)
             self._extra.append(Difference(Kind.EXTRA, what, len(extra), None, tuple(extra[:SHOWN]), place))
         return totals
+
+    def _side_of(self, origin: Origin) -> str:
+        return "input" if origin[1] < self._pool.inputs[origin[0]] else "output"
 
     def _place(self, raw: bytes, origin: Origin, channel: Channel) -> None:
         group = -1
@@ -147,6 +162,8 @@ class _Comparison:
             yield from of_records(Kind.OUT_OF_ORDER, channel, positions, "after a later one of the same channel")
         for channel, positions in sorted(self._misplaced.items()):
             yield from of_records(Kind.MISPLACED, channel, positions, "given to a subtask that does not own them")
+        for channel, positions in sorted(self._wrong_side.items()):
+            yield from of_records(Kind.WRONG_SIDE, channel, positions, "input state that was output state, or in turn")
 
     def unchecked(self) -> Iterator[str]:
         new = {self._new.upstream: self._new.old_up, self._new.downstream: self._new.old_down}

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CHANGED = "changed"
     OUT_OF_ORDER = "out_of_order"
     MISPLACED = "misplaced"
+    WRONG_SIDE = "wrong_side"
     RECEIPT = "receipt"
 
 

@@ -20,7 +20,7 @@ from cdr_core.audit.independent.spec import Exchange
 class SourceChannel:
     """``expected`` must be in the output; ``left_out`` readable records are not, and the receipt says so.
 
-    ``note`` is what a person should know about that.
+    ``note`` is what a person should know about that. The first ``inputs`` elements begin in input state.
     """
 
     channel: Channel
@@ -28,6 +28,7 @@ class SourceChannel:
     left_out: int = 0
     differences: tuple[Difference, ...] = ()
     note: str = ""
+    inputs: int = 0
 
 
 class Source:
@@ -49,7 +50,8 @@ class Source:
             found = expected_raw(sound) if raw else expected_values(sound, reading.record, reading.group)
             kept = self._without_dropped(channel, found, sound)
             left_out += len(found.positions) - len(kept.positions)
-            yield SourceChannel(channel, kept, left_out, differences, note)
+            inputs = sum(start - 4 < sound.border for start in sound.starts)
+            yield SourceChannel(channel, kept, left_out, differences, note, inputs)
 
     def _without_dropped(self, channel: Channel, found: Expected, elements: Elements) -> Expected:
         dropped = self._claims.dropped(channel) if self._claims is not None else ()

@@ -51,7 +51,8 @@ def verify(request: Request) -> Report:
         if kind == "checkpoint" and address:
             with Checkpoint(address) as target:
                 report, expected = compare_checkpoint(source, target)
-            return _with_claims(report, request.claims, checkpoint.sha256, {}, expected, True)
+                properties = target.properties()
+            return _with_claims(report, request.claims, checkpoint.sha256, properties, expected, True)
         recovery = None if request.claims is None else str(request.claims.recovery["id"])
         table = open_table(request.output, Owner(recovery, _absolute(checkpoint.directory)))
         return _verify_table(request, source, table)

@@ -53,10 +53,15 @@ def checkpoint_sink(target: str) -> CheckpointSink:
 
 
 def units(drive: Drive, entries: Sequence[Committable]) -> dict[str, Any]:
-    """What commit has to do before it can publish. Where it is published already, files are only read again."""
+    """What commit has to do before it can publish. Where it is published already, files are only read again; the units
+    are the same ones for every attempt.
+    """
     published = checkpoint_sink(drive.recovery.target).look_up(commit_user(drive.recovery.id)).published
-    found = channel_units(drive.plan, entries, join=not published)
-    return found if published else found | state_units(*_source(drive.recovery))
+    state = state_units(*_source(drive.recovery))
+    return {
+        **channel_units(drive.plan, entries, join=not published),
+        **(dict.fromkeys(state, {"kind": "done"}) if published else state),
+    }
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
@@ -68,6 +73,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         detail = {"ledger": [entry.to_json() for entry in ledger], "subtask": unit["subtask"]}
         records, size = (file.records, file.bytes) if file else (0, 0)
         return Outcome(records, size, {**detail, "file": file.to_json() if file else None})
+    if unit["kind"] == "done":
+        return Outcome(0, 0, {"ledger": []})
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     metadata, moved = move_state(checkpoint, unit, sink, attempt)
     uri = join(job.directory, f"{name}.metadata")

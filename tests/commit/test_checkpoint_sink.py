@@ -1,0 +1,199 @@
+"""``checkpoint:DIR`` is published once: kill -9 at every durable step, zombies, strangers in the directory, S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.errors import Refused
+from cdr_core.flink.metadata import read_metadata
+from cdr_core.metadata import Phase, Repository
+from cdr_core.phases.request import RecoveryRequest
+from cdr_core.settings import Settings
+from cdr_core.storage import storage_for
+from cdr_core.sweep import sweep
+from tests.chaos.test_kill import Victim
+from tests.commit.test_killed import FENCED, wait_for
+from tests.support import inline
+from tests.support.bucket import Bucket
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+
+RECORDS = 1878
+Started = tuple[Repository, str, Settings]
+
+BEFORE = (
+    "state.written",
+    "commit.before-result",
+    "commit.after-record",
+    "commit.assembled",
+    "commit.intent",
+    "commit.before-publish",
+    "publish.before",
+)
+AFTER = ("publish.after", "commit.published", "commit.recorded", "commit.receipt-beside", "commit.before-done")
+
+
+@pytest.fixture
+def small_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged state goes to files, or there would be none of it to lose."""
+    monkeypatch.setattr("cdr_core.phases.rewriting.state.INLINE", 64)
+
+
+@pytest.fixture
+def source(fixture_checkpoint: FixtureCheckpoints) -> FixtureCheckpoint:
+    return fixture_checkpoint("a_p3_thr0")
+
+
+def drained(source: FixtureCheckpoint, target: str, parallelism: str = "2", from_: str = "") -> Started:
+    """Everything but the commit is done."""
+    request = RecoveryRequest(from_ or str(source.path), str(source.spec), parallelism, f"checkpoint:{target}")
+    repository, recovery, settings = inline.start(request)
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery, phase, settings)
+    return repository, recovery, settings
+
+
+@pytest.fixture
+def started(source: FixtureCheckpoint, tmp_path: Path, small_inline: None) -> Iterator[Started]:
+    found = drained(source, str(tmp_path / "out"))
+    yield found
+    found[0].close()
+
+
+def require_one_checkpoint(source: FixtureCheckpoint, target: str, started: Started) -> None:
+    """It is whole, the receipt tells of it, and a sweep leaves in the directory what it needs and nothing else."""
+    repository, recovery, settings = started
+    report = verify(Request(str(source.path), f"checkpoint:{target}", str(source.spec)))
+    assert (report.differences, report.output.records) == ((), RECORDS)
+    (entry,) = repository.commit_log(recovery)
+    assert str(entry.state) == "DONE"
+    receipt = repository.receipt(recovery)
+    assert receipt is not None
+    beside = json.loads(storage_for(target).read(f"{target}/cdr-receipt.json"))
+    assert beside["checkpoint"] == receipt["checkpoint"]
+    sweep(repository, settings)
+    names = {uri.rpartition("/")[2] for uri in storage_for(target).list(target)}
+    needed = {file["path"] for kind in ("files", "copied") for file in receipt["checkpoint"][kind]}
+    assert names == needed | {"_metadata", "cdr-receipt.json"}
+
+
+@pytest.mark.parametrize("step", [*BEFORE, *AFTER])
+def test_killed_at_any_step_the_next_attempt_ends_with_one_checkpoint(
+    started: Started, source: FixtureCheckpoint, tmp_path: Path, step: str
+) -> None:
+    repository, recovery, settings = started
+    out = tmp_path / "out"
+    assert Victim(Phase.COMMIT, recovery, f"{step}=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+    assert (tmp_path / "fired").read_text() == f"{step} kill\n"
+    assert (out / "_metadata").exists() is (step in AFTER)
+    before = (out / "_metadata").read_bytes() if step in AFTER else None
+    result = inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert (result["verdict"], result["records"]) == ("balanced", RECORDS)
+    assert before in (None, (out / "_metadata").read_bytes())
+    require_one_checkpoint(source, str(out), started)
+
+
+@pytest.mark.parametrize("step", ["commit.before-publish", "publish.before"])
+def test_an_attempt_that_wakes_after_its_successor_finished_changes_nothing(
+    started: Started, source: FixtureCheckpoint, tmp_path: Path, step: str
+) -> None:
+    repository, recovery, settings = started
+    out, hold = tmp_path / "out", tmp_path / "hold"
+    hold.touch()
+    zombie = Victim(Phase.COMMIT, recovery, f"{step}=pause:{hold}", tmp_path / "fired")
+    wait_for(tmp_path / "fired")
+    os.kill(zombie.pid, signal.SIGSTOP)
+    inline.run(repository, recovery, Phase.COMMIT, settings)
+    published = (out / "_metadata").read_bytes()
+    hold.unlink()
+    os.kill(zombie.pid, signal.SIGCONT)
+    assert zombie.wait() == FENCED
+    assert (out / "_metadata").read_bytes() == published
+    require_one_checkpoint(source, str(out), started)
+
+
+def test_an_attempt_that_publishes_while_its_successor_works_is_found(
+    started: Started, source: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    """The successor has swept and written files of its own: what the older one published still has all of its files."""
+    _, recovery, _ = started
+    hold, second = tmp_path / "hold", tmp_path / "hold-2"
+    hold.touch()
+    second.touch()
+    older = Victim(Phase.COMMIT, recovery, f"publish.before=pause:{hold}", tmp_path / "fired")
+    wait_for(tmp_path / "fired")
+    newer = Victim(Phase.COMMIT, recovery, f"commit.assembled=pause:{second}", tmp_path / "fired-2")
+    wait_for(tmp_path / "fired-2")
+    hold.unlink()
+    assert older.wait() == FENCED
+    second.unlink()
+    assert newer.wait() == 0
+    require_one_checkpoint(source, str(tmp_path / "out"), started)
+
+
+def test_a_checkpoint_that_appears_in_the_directory_is_never_taken_for_ours(
+    started: Started, source: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    repository, recovery, settings = started
+    foreign = (source.path / "_metadata").read_bytes()
+    (tmp_path / "out" / "_metadata").write_bytes(foreign)
+    with pytest.raises(Refused, match="cdr did not write"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert (tmp_path / "out" / "_metadata").read_bytes() == foreign
+
+
+def test_a_prepared_file_that_was_changed_is_not_published(started: Started, tmp_path: Path) -> None:
+    repository, recovery, settings = started
+    file = max((tmp_path / "out").glob("cdr-r-*"), key=lambda path: path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(Exception, match="was changed after it was written"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+def test_a_cancelled_recovery_leaves_nothing_of_its_own_in_the_directory(started: Started, tmp_path: Path) -> None:
+    repository, recovery, settings = started
+    (tmp_path / "out" / "mine").write_text("not cdr's")
+    assert list((tmp_path / "out").glob("cdr-r-*"))
+    repository.cancel(recovery)
+    sweep(repository, settings)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("step", ["publish.before", "publish.after", ""])
+def test_a_target_on_s3_has_the_same_checkpoint(
+    source: FixtureCheckpoint, tmp_path: Path, bucket: Bucket, small_inline: None, step: str
+) -> None:
+    target = bucket.uri()
+    started = drained(source, target)
+    repository, recovery, settings = started
+    with repository:
+        if step:
+            assert Victim(Phase.COMMIT, recovery, f"{step}=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+        require_one_checkpoint(source, target, started)
+
+
+def test_files_of_a_source_on_s3_are_copied_by_the_server(
+    source: FixtureCheckpoint, tmp_path: Path, bucket: Bucket
+) -> None:
+    target, uploaded = bucket.uri(), bucket.upload(source.path)
+    started = drained(source, target, "same", uploaded)
+    repository, recovery, settings = started
+    with repository:
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+        require_one_checkpoint(source, target, started)
+        receipt = repository.receipt(recovery)
+    assert receipt is not None
+    assert receipt["checkpoint"]["copied"]
+    for file in receipt["checkpoint"]["copied"]:
+        assert bucket.get(f"{target}/{file['path']}") == (source.path / file["path"]).read_bytes()
+    assert read_metadata(bucket.get(f"{target}/_metadata")).checkpoint_id == 2
