@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.flink.state import keyed
 from tests.flink.fixtures import MADE, STATEFUL
 from tests.flink.harness import Job, Verdict, judge, judge_timed, make, restore
+from tests.flink.harness.job import go_on
 from tests.flink.harness.judge import Seen
 from tests.flink.rewriting import rewrite
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 
-FEW, MANY, UNION, BROADCAST = range(4)
+FEW, MANY, UNION, BROADCAST, ODD = KINDS = range(5)
 """As ``Lists.java`` numbers them."""
 
 KEPT_ELSEWHERE = {
@@ -86,6 +88,34 @@ def test_timers_are_right_wherever_flink_keeps_them(flink: str, tmp_path: Path, 
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("claim", ["NO_CLAIM", "CLAIM"])
+@pytest.mark.parametrize("name", ["t_p3_timers", "t_p3_timers_rocksdb"])
+def test_a_restored_job_takes_checkpoints_that_are_redistributed_again(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str, claim: str
+) -> None:
+    """From 3 to 2 (of RocksDB's snapshots in baskets), on for a while, from 2 to 3, to the end."""
+    original = fixture_checkpoint(name)
+    job = replace(STATEFUL[name], flink={**STATEFUL[name].flink, "execution.state-recovery.claim-mode": claim})
+    first = rewrite(original.path, original.spec, 2, tmp_path / "first")
+    later = go_on(replace(job, fill_millis=3000, checkpoints=1), first, 2, tmp_path / "later").checkpoints[-1]
+    seen = restore(job, rewrite(later, original.spec, 3, tmp_path / "second"), 3)
+    assert seen.rescaled == 0
+    verdict = judge_timed(job, seen)
+    assert verdict.exactly_once, verdict
+
+
+@pytest.mark.full
+def test_heap_snapshots_that_are_not_merged_are_restored_from_a_basket(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when subtasks list different states."""
+    monkeypatch.setattr(keyed, "_alike", lambda *_: False)
+    seen = _restored(fixture_checkpoint("t_p3_timers"), 2, tmp_path)
+    verdict = judge_timed(STATEFUL["t_p3_timers"], seen)
+    assert verdict.exactly_once, verdict
+
+
+@pytest.mark.full
 def test_flinks_own_rescaling_is_told_apart_and_judged_alike(
     flink: str, fixture_checkpoint: FixtureCheckpoints
 ) -> None:
@@ -106,13 +136,17 @@ def test_operator_state_of_every_kind_is_where_it_belongs(
     seen = _restored(original, parallelism, tmp_path, inline)
     assert _verdict(original, seen) == Verdict()
     given = [
-        {kind: [(by, number) for at, by, number in rows if at == kind] for kind in (FEW, MANY, UNION, BROADCAST)}
+        {kind: [(by, number) for at, by, number in rows if at == kind] for kind in KINDS}
         for (of, _), rows in sorted(seen.others.items())
         if of == "lists"
     ]
     assert len(given) == parallelism
     filled = range(STATEFUL[name].parallelism)
-    split = {FEW: [by + 1 for by in filled], MANY: [100 + 10 * by for by in filled]}
+    split = {
+        FEW: [by + 1 for by in filled],
+        MANY: [100 + 10 * by for by in filled],
+        ODD: [5 * (by % 2) for by in filled],  # which the files of the others do not even name
+    }
     for kind, counts in split.items():
         wanted = Counter((by, number) for by in filled for number in range(counts[by]))
         assert sum((Counter(each[kind]) for each in given), Counter()) == wanted

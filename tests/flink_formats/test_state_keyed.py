@@ -259,6 +259,14 @@ def test_raw_keyed_state_has_no_head_and_its_gaps_are_kept(old: int, new: int) -
     assert found == wanted
 
 
+def test_bytes_of_raw_keyed_state_that_belong_to_no_key_group_are_nobodys() -> None:
+    memory = Memory()
+    handle = IdentifiedKeyGroups(0, Offsets.of([-1] * GROUPS), memory.put("raw", b"before any key group"), "id")
+    for subtask in memory.moved(operator([SubtaskState(0, raw_keyed=handle)], max_parallelism=GROUPS), 2):
+        assert isinstance(subtask.raw_keyed, IdentifiedKeyGroups)
+        assert memory.bytes(subtask.raw_keyed.delegate) == b""
+
+
 def test_a_finished_subtask_has_no_keyed_state() -> None:
     memory = Memory()
     source = operator([], parallelism=2, max_parallelism=GROUPS)

@@ -19,8 +19,8 @@ import org.apache.flink.util.Collector;
 
 /**
  * Counts records as {@link Slow.Keyed} does, and has operator state of every kind: two lists that are split, a union
- * list, a broadcast map. A new job fills them, differently in each subtask where they may differ; a restored one writes
- * down what it was given, as (kind, subtask that filled it, number).
+ * list, a broadcast map, and a list that only odd subtasks know. A new job fills them, differently in each subtask where
+ * they may differ; a restored one writes down what it was given, as (kind, subtask that filled it, number).
  */
 final class Lists<P> extends KeyedProcessFunction<Long, Tuple4<Long, Integer, Long, P>, Long>
         implements CheckpointedFunction {
@@ -28,7 +28,9 @@ final class Lists<P> extends KeyedProcessFunction<Long, Tuple4<Long, Integer, Lo
     private static final int MANY = 1;
     private static final int UNION = 2;
     private static final int BROADCAST = 3;
+    private static final int ODD = 4;
     private static final long EACH = 1_000_000L;
+    private static final ListStateDescriptor<Long> ODDS = new ListStateDescriptor<>("odd", Types.LONG);
 
     private final Seen seen;
     private final Seen given;
@@ -47,11 +49,28 @@ final class Lists<P> extends KeyedProcessFunction<Long, Tuple4<Long, Integer, Lo
         ListState<Long> union = store.getUnionListState(new ListStateDescriptor<>("union", Types.LONG));
         BroadcastState<Integer, Long> broadcast =
                 store.getBroadcastState(new MapStateDescriptor<>("broadcast", Types.INT, Types.LONG));
+        int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
         given.open(getRuntimeContext());
         if (context.isRestored()) {
             tell(few, many, union, broadcast);
+            tell(ODD, store.getListState(ODDS));
         } else {
-            fill(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask(), few, many, union, broadcast);
+            fill(subtask, few, many, union, broadcast);
+            if (subtask % 2 == 1) {
+                add(store.getListState(ODDS), subtask, 5);
+            }
+        }
+    }
+
+    private static void add(ListState<Long> list, int subtask, int count) throws Exception {
+        for (int n = 0; n < count; n++) {
+            list.add(subtask * EACH + n);
+        }
+    }
+
+    private void tell(int kind, ListState<Long> list) throws Exception {
+        for (Long value : list.get()) {
+            given.line(kind + "," + value / EACH + "," + value % EACH);
         }
     }
 
@@ -60,12 +79,8 @@ final class Lists<P> extends KeyedProcessFunction<Long, Tuple4<Long, Integer, Lo
         for (int n = 0; n <= subtask; n++) {
             few.add(subtask + "/" + n + "/" + "x".repeat(n * 7));
         }
-        for (int n = 0; n < 100 + 10 * subtask; n++) {
-            many.add(subtask * EACH + n);
-        }
-        for (int n = 0; n < 4 + subtask; n++) {
-            union.add(subtask * EACH + n);
-        }
+        add(many, subtask, 100 + 10 * subtask);
+        add(union, subtask, 4 + subtask);
         for (int n = 0; n < 20; n++) {
             broadcast.put(n, (long) n * n);
         }
@@ -78,12 +93,8 @@ final class Lists<P> extends KeyedProcessFunction<Long, Tuple4<Long, Integer, Lo
             int length = 7 * Integer.parseInt(parts[1]);
             given.line(FEW + "," + parts[0] + "," + (parts[2].length() == length ? parts[1] : "-1"));
         }
-        for (Long value : many.get()) {
-            given.line(MANY + "," + value / EACH + "," + value % EACH);
-        }
-        for (Long value : union.get()) {
-            given.line(UNION + "," + value / EACH + "," + value % EACH);
-        }
+        tell(MANY, many);
+        tell(UNION, union);
         for (Map.Entry<Integer, Long> entry : broadcast.entries()) {
             given.line(BROADCAST + "," + entry.getKey() + "," + entry.getValue());
         }
