@@ -60,7 +60,7 @@ def units(drive: Drive, entries: Sequence[Committable]) -> dict[str, Any]:
     state = state_units(*_source(drive.recovery))
     return {
         **channel_units(drive.plan, entries, join=not published),
-        **(dict.fromkeys(state, {"kind": "done"}) if published else state),
+        **({name: {"kind": "done"} for name in state} if published else state),
     }
 
 
@@ -71,7 +71,9 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     if unit["kind"] == "channels":
         ledger, file = check_channels(plan, unit, sink, attempt)
         detail = {"ledger": [entry.to_json() for entry in ledger], "subtask": unit["subtask"]}
-        records, size = (file.records, file.bytes) if file else (0, 0)
+        # What was prepared, whether it is joined this time or not: a unit that is done again must come to the same.
+        prepared = [PreparedFile.from_json(each) for each in unit["files"]]
+        records, size = sum(each.records for each in prepared), sum(each.bytes for each in prepared)
         return Outcome(records, size, {**detail, "file": file.to_json() if file else None})
     if unit["kind"] == "done":
         return Outcome(0, 0, {"ledger": []})
@@ -79,8 +81,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     metadata, moved = move_state(checkpoint, unit, sink, attempt)
     uri = join(job.directory, f"{name}.metadata")
     storage_for(uri).create(uri, metadata)
-    size = moved["written"] + sum(file["bytes"] for file in moved["copied"])
-    return Outcome(0, size, {"ledger": [], "state": uri, "moved": moved})
+    return Outcome(0, 0, {"ledger": [], "state": uri, "moved": moved})
 
 
 def ledger_of(drive: Drive, results: Sequence[Mapping[str, Any]]) -> list[Entry]:
