@@ -17,7 +17,7 @@ from tests.benchmarks.figures import EARNEST, TINY, Bench, Sizes, load_average
 from tests.benchmarks.report import RESULTS, write_page, write_result
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = ("formats", "kernels", "phases", "spill", "checkpoints", "recoveries", "memory")
+GROUPS = ("formats", "kernels", "phases", "spill", "checkpoints", "recoveries", "memory", "page")
 HEADROOM = 1 << 30
 """Bytes of the disk that a benchmark leaves alone."""
 

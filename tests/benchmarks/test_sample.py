@@ -31,6 +31,7 @@ EXPECTED = {
     "checkpoints": {"first-checkpoint", "checkpoint-cost"},
     "recoveries": {"five-phases-parquet", "one-pass-parquet"},
     "memory": {"read-and-filter-memory", "five-phases-in-a-budget"},
+    "page": {"page-list", "page-last", "page-search", "page-recovery", "page-drills"},
 }
 
 

@@ -21,7 +21,7 @@ from cdr_airflow.tether import tethered
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = {"ann": "admin", "uma": "user", "vic": "viewer"}
 PASSWORD = "opensesame"
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 COOKIE = "_token"
 
 
@@ -31,7 +31,21 @@ class PageServer:
 
     url: str
     home: Path
+    process: subprocess.Popen[bytes]
+    log: Path
     tokens: dict[str, str] = field(default_factory=dict)
+
+    def wait(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            try:
+                if httpx.get(f"{self.url}/api/v2/version", timeout=5).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.2)
+        raise AssertionError(f"the api-server did not answer in time: {self.log.read_text()[-4000:]}")
 
     @property
     def database_url(self) -> str:
@@ -64,8 +78,8 @@ class PageServer:
 
 
 @contextmanager
-def running_page(folder: Path, home: Path, **extra: str) -> Iterator[PageServer]:
-    """Start it, wait until it answers, end it; ``extra`` goes into its environment."""
+def running_page(folder: Path, home: Path, *, wait: bool = True, **extra: str) -> Iterator[PageServer]:
+    """Start it, wait until it answers (or leave that to the caller), end it; ``extra`` goes into its environment."""
     port = _free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "passwords.json").write_text(json.dumps(dict.fromkeys(ROLES, PASSWORD)))
@@ -80,8 +94,10 @@ def running_page(folder: Path, home: Path, **extra: str) -> Iterator[PageServer]
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait(process, f"http://127.0.0.1:{port}/api/v2/version", log)
-        yield PageServer(f"http://127.0.0.1:{port}", home)
+        server = PageServer(f"http://127.0.0.1:{port}", home, process, log)
+        if wait:
+            server.wait()
+        yield server
     finally:
         process.kill()
         process.wait()
@@ -108,15 +124,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()[-4000:]
-        try:
-            if httpx.get(url, timeout=5).status_code == 200:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.2)
-    raise AssertionError(f"the api-server did not answer in time: {log.read_text()[-4000:]}")

@@ -12,12 +12,16 @@ MOST_NODES = 48
 """Subtasks on a side that a person can tell apart; more of them are drawn in groups of neighbours."""
 
 
-def picture(plan: Mapping[str, Any] | None, flows: Sequence[Flow]) -> list[dict[str, Any]]:
-    """One picture an exchange of the plan, in its order; ``None`` new subtasks = the filter has not decided yet."""
+def picture(plan: Mapping[str, Any] | None, flows: Sequence[Flow] | None) -> list[dict[str, Any]]:
+    """One picture an exchange of the plan, in its order.
+
+    ``flows`` ``None`` = nobody has counted yet, which is not nothing; without new subtasks the filter has not decided.
+    """
     by_exchange: dict[str, list[Flow]] = defaultdict(list)
-    for flow in flows:
+    for flow in flows or ():
         by_exchange[flow.exchange].append(flow)
-    return [_exchange(exchange, by_exchange[exchange["name"]]) for exchange in (plan or {}).get("exchanges", [])]
+    drawn = [_exchange(exchange, by_exchange[exchange["name"]]) for exchange in (plan or {}).get("exchanges", [])]
+    return drawn if flows is not None else [each | {"records": None, "bytes": None} for each in drawn]
 
 
 def _exchange(exchange: Mapping[str, Any], flows: Sequence[Flow]) -> dict[str, Any]:

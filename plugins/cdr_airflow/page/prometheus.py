@@ -28,7 +28,7 @@ class Metric:
         yield f"# HELP {self.name} {self.text}"
         yield f"# TYPE {self.name} {self.kind}"
         for labels, value in self.samples:
-            yield f"{self.name}{_labels(labels)} {value:.15g}"
+            yield f"{self.name}{_labels(labels)} {value!r}"
 
 
 def render(metrics: Iterable[Metric]) -> str:

@@ -31,7 +31,9 @@ def detail(
     checkpoints = rows.checkpoints(recovery_id)
     published = bool(rows.commit_log(recovery_id))
     sums = rows.ledger_sums(recovery_id)
-    filtered = any(each.phase is Phase.FILTER for each in sums)
+    source = next((each for each in sums if each.phase is Phase.READ), None)
+    counted = Phase.FILTER if any(each.phase is Phase.FILTER for each in sums) else Phase.READ
+    flows = rows.flows(recovery_id, counted) if source is not None else None
     drill = rows.drill_of(recovery_id)
     return views.line(line, now) | {
         "spec": recovery.spec,
@@ -41,7 +43,9 @@ def detail(
         "rpo_s": views.age_of_source(recovery),
         "quarantined": _quarantined(line.phases),
         "drill": None if drill is None else drill.id,
-        "flow": flow.picture(recovery.plan_summary, rows.flows(recovery_id, Phase.FILTER if filtered else Phase.READ)),
+        "records": None if source is None else source.records,
+        "bytes": None if source is None else source.bytes,
+        "flow": flow.picture(recovery.plan_summary, flows),
         "ledger": views.ledger(sums),
         "attempts": views.attempts(rows.attempts(recovery_id), now),
         "checkpoints": [_checkpoint(row, settings, exports, recovery_id) for row in checkpoints[-MOST_CHECKPOINTS:]],

@@ -40,27 +40,31 @@ def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
         "parallelism": recovery.parallelism,
         "created_at": _time(recovery.created_at),
         "updated_at": _time(recovery.updated_at),
-        **outcome(recovery.state, recovery.phases, recovery.created_at, now),
+        **outcome(recovery, now),
         **_failure(recovery),
-        "phases": [phase(row, now) for row in recovery.phases],
+        "phases": [phase(row, _until(recovery, now)) for row in recovery.phases],
     }
 
 
-def outcome(
-    state: RecoveryState, phases: Sequence[PhaseProgress], created_at: datetime, now: datetime
-) -> dict[str, Any]:
+def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
     """What is known of the result: nothing is claimed before commit has said it."""
+    phases = recovery.phases
     committed = phases[_COMMIT].result if phases[_COMMIT].state is PhaseState.DONE else None
     read = phases[_READ].result if phases[_READ].state is PhaseState.DONE else None
     ended = phases[_COMMIT].ended_at if committed is not None else None
     return {
         "verdict": (committed or {}).get("verdict"),
         "records": (committed or read or {}).get("records"),
-        "bytes": (committed or {}).get("bytes", phases[_READ].bytes_done if read is not None else None),
+        "bytes": (committed or {}).get("bytes"),
         "location": mask(str(committed["location"])) if committed and committed.get("location") else None,
         "ended_at": _time(ended),
-        "seconds": _seconds(created_at, ended if state.is_final or ended else now),
+        "seconds": _seconds(recovery.created_at, ended or _until(recovery, now)),
     }
+
+
+def _until(recovery: RecoveryLine, now: datetime) -> datetime:
+    """Nobody works on a recovery that failed or was cancelled: its times end with the last that was heard of it."""
+    return recovery.updated_at if recovery.state in (RecoveryState.FAILED, RecoveryState.CANCELLED) else now
 
 
 def phase(row: PhaseProgress, now: datetime) -> dict[str, Any]:

@@ -14,7 +14,7 @@ export function checkpoints(answer, memory, refresh) {
   const waiting = memory.asked !== null;
   const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: () => take(answer, memory, refresh) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
   const said = memory.said && notice(memory.said.kind, "checkpoint-message", memory.said.what, memory.said.more);
-  const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", why ?? "Take one: the recovery then goes on from there after a crash, and it can be exported for Flink.");
+  const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "One taken while the recovery drains is where it goes on after a crash, and can be exported as a checkpoint in Flink's format.");
   return card("Recovery checkpoints", "checkpoints", [said && h("div", { class: "pad" }, said), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
 }
 
@@ -66,15 +66,15 @@ function table(answer, memory, refresh) {
   const rows = newest.map((each) =>
     h(
       "tr", { "data-testid": "checkpoint-row", "data-checkpoint": each.id },
-      h("td", { class: "num" }, each.id), h("td", {}, h("span", { class: `pill ${kind(each.state)}` }, word(each.state))),
-      h("td", { class: "num" }, each.epoch), h("td", { class: "nowrap", title: time(each.triggered_at) }, ago(each.triggered_at)), h("td", { class: "num" }, duration(each.seconds)),
+      h("td", {}, each.id), h("td", {}, h("span", { class: `pill ${kind(each.state)}` }, word(each.state))),
+      h("td", {}, each.epoch), h("td", { class: "nowrap", title: time(each.triggered_at) }, ago(each.triggered_at)), h("td", { class: "num" }, duration(each.seconds)),
       h("td", { class: "wraps" }, each.exported && each.exported !== "…" ? ["exported to ", h("span", { class: "mono" }, each.exported)] : (each.export_error ?? each.reason ?? "")),
       h("td", { class: "num" }, exporting(answer, each, memory, refresh)),
     ),
   );
   const left = answer.checkpoints_in_all - newest.length;
   return [
-    h("table", {}, h("thead", {}, h("tr", {}, ["Number", "State", "Epoch", "Asked", "Took", "", ""].map((name) => h("th", { class: ["Number", "Epoch", "Took"].includes(name) ? "num" : null }, name)))), h("tbody", {}, rows)),
+    h("table", {}, h("thead", {}, h("tr", {}, ["Number", "State", "Epoch", "Asked", "Took", "", ""].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows)),
     left > 0 && h("p", { class: "sub pad" }, `and ${count(left)} older ones`),
   ];
 }

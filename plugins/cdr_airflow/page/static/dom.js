@@ -32,6 +32,25 @@ export function across(element, { left = 0, width }) {
   return element;
 }
 
+/** Replaces only what differs: an open part stays open, what has the focus keeps it, a selection survives. */
+export function redraw(parent, fresh) {
+  const old = [...parent.children];
+  fresh.forEach((node, place) => {
+    const before = old[place];
+    if (!before) parent.append(node);
+    else if (before.outerHTML !== node.outerHTML) replace(before, node);
+  });
+  for (const left of old.slice(fresh.length)) left.remove();
+}
+
+function replace(before, node) {
+  const focused = before.contains(document.activeElement) ? document.activeElement.dataset.testid : undefined;
+  const open = [...before.querySelectorAll("details")].map((each) => each.open);
+  before.replaceWith(node);
+  node.querySelectorAll("details").forEach((each, place) => (each.open = open[place] ?? each.open));
+  if (focused) node.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();
+}
+
 export function card(title, testid, body, { side = [], tight = false } = {}) {
   return h(
     "section",

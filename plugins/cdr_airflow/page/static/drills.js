@@ -51,7 +51,7 @@ function plans(answer, choose) {
   const rows = answer.plans.map((plan) =>
     h(
       "tr", { "data-testid": "plan-row", "data-plan": plan.plan },
-      h("td", {}, plan.plan ? h("a", { href: `drills?plan=${encodeURIComponent(plan.plan)}`, onclick: (event) => { event.preventDefault(); choose(plan.plan); } }, plan.plan) : h("span", { class: "quiet" }, "by hand"), h("div", { class: "sub" }, plan.job)),
+      h("td", {}, plan.plan ? h("a", { href: `drills?plan=${encodeURIComponent(plan.plan)}`, onclick: (event) => { event.preventDefault(); choose(plan.plan); } }, plan.plan) : h("span", { class: "quiet" }, "by hand"), plan.job !== plan.plan && h("div", { class: "sub" }, plan.job)),
       h("td", {}, plan.last_result ? h("span", { class: `pill ${kind(plan.last_result)}` }, word(plan.last_result)) : h("span", { class: "quiet" }, "no result yet")),
       h("td", { class: plan.is_stale ? "stale" : null, title: time(plan.last_success) }, plan.last_success ? ago(plan.last_success) : "never"),
       h("td", { class: "num", "data-testid": "pass-rate" }, percent(plan.pass_rate)),

@@ -8,8 +8,9 @@ const NODE = 12;
 const MARGIN = 64;
 
 export function flow(exchange) {
-  const parts = [h("p", { class: "sub", "data-testid": "flow-title" }, h("b", {}, exchange.exchange), ` · ${exchange.partitioner} · ${count(exchange.old.subtasks)} → ${count(exchange.new.subtasks)} subtasks · ${count(exchange.records)} records, ${bytes(exchange.bytes)}${grouped(exchange)}`)];
-  if (exchange.records === 0) parts.push(h("p", { class: "quiet" }, "No record was in flight here."));
+  const parts = [h("p", { class: "sub", "data-testid": "flow-title" }, h("b", {}, exchange.exchange), ` · ${exchange.partitioner} · ${count(exchange.old.subtasks)} → ${count(exchange.new.subtasks)} subtasks${exchange.records === null ? "" : ` · ${count(exchange.records)} records, ${bytes(exchange.bytes)}`}${grouped(exchange)}`)];
+  if (exchange.records === null) parts.push(h("p", { class: "quiet" }, "How many are in flight is known when the first phase is done."));
+  else if (exchange.records === 0) parts.push(h("p", { class: "quiet" }, "No record was in flight here."));
   else if (exchange.links.some((link) => link.to === null)) parts.push(picture(exchange), h("p", { class: "sub" }, "Where they go is known when the filter is done."));
   else parts.push(picture(exchange));
   return h("figure", { class: "flow", "data-testid": "flow-exchange" }, parts);
@@ -27,12 +28,13 @@ function picture(exchange) {
   const old = column(exchange.old.nodes, sums(exchange.links, "from", exchange.old.nodes.length), exchange.records, height, gap);
   const fresh = column(exchange.new.nodes, sums(exchange.links, "to", exchange.new.nodes.length), exchange.records, height, gap);
   const colour = (place) => `hsl(${Math.round(205 + (150 * place) / Math.max(exchange.old.nodes.length - 1, 1)) % 360} 58% 52%)`;
+  const decided = exchange.links.some((link) => link.to !== null);
   const ribbons = exchange.links.filter((link) => link.to !== null && link.records > 0).map((link) => ribbon(link, old, fresh, exchange, colour(link.from)));
   return svg(
-    "svg", { viewBox: `0 0 ${WIDTH} ${height + 22}`, role: "img", "aria-label": `Records of ${exchange.exchange} from old to new subtasks`, "data-testid": "flow-picture" },
+    "svg", { viewBox: `0 0 ${WIDTH} ${height + 30}`, role: "img", "aria-label": `Records of ${exchange.exchange} from old to new subtasks`, "data-testid": "flow-picture" },
     svg("text", { x: MARGIN + NODE, y: 11, "text-anchor": "end", class: "strong" }, "before"),
-    svg("text", { x: WIDTH - MARGIN - NODE, y: 11, class: "strong" }, "after"),
-    svg("g", { transform: "translate(0 22)" }, ribbons, boxes(old, MARGIN, "end", MARGIN - 6, colour), boxes(fresh, WIDTH - MARGIN - NODE, "start", WIDTH - MARGIN + 6, () => "var(--soft)")),
+    decided && svg("text", { x: WIDTH - MARGIN - NODE, y: 11, class: "strong" }, "after"),
+    svg("g", { transform: "translate(0 22)" }, ribbons, boxes(old, MARGIN, "end", MARGIN - 6, colour), decided && boxes(fresh, WIDTH - MARGIN - NODE, "start", WIDTH - MARGIN + 6, () => "var(--soft)")),
   );
 }
 
@@ -69,7 +71,7 @@ function ribbon(link, old, fresh, exchange, fill) {
 }
 
 function boxes(column, x, anchor, at, colour) {
-  const every = Math.ceil(column.length / 24);
+  const every = Math.ceil(column.length / 16);
   return column.map((box, place) =>
     svg(
       "g", {},

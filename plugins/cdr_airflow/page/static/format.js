@@ -42,7 +42,10 @@ export function percent(fraction) {
 export function ago(iso, now = Date.now()) {
   if (!iso) return DASH;
   const seconds = (now - Date.parse(iso)) / 1000;
-  return seconds < 5 ? "just now" : `${duration(seconds < 60 ? Math.round(seconds) : seconds)} ago`;
+  if (seconds < 10) return "just now";
+  // Coarse on purpose: what changes every second is redrawn every second.
+  const step = seconds < 60 ? 10 : seconds < 3600 ? 60 : seconds < 172800 ? 3600 : 86400;
+  return `${duration(Math.floor(seconds / step) * step)} ago`;
 }
 
 export function time(iso) {
@@ -65,7 +68,7 @@ export function tail(path, parts = 2) {
 const KINDS = {
   DONE: "good", COMPLETED: "good", PASSED: "good", balanced: "good", PUBLISHED: "good",
   FAILED: "bad", unbalanced: "bad", ABORTED: "bad",
-  FENCED: "warn", partial: "warn", TIMED_OUT: "warn", COULD_NOT_RUN: "warn", NOT_RUN: "warn",
+  FENCED: "warn", partial: "warn", TIMED_OUT: "warn", NOT_RUN: "warn",
   READING: "busy", FILTERING: "busy", SPILLING: "busy", DRAINING: "busy", COMMITTING: "busy", RUNNING: "busy", TRIGGERED: "busy",
 };
 const WORDS = { TIMED_OUT: "too slow", COULD_NOT_RUN: "could not run", NOT_RUN: "not run", NOT_CONFIGURED: "not configured" };

@@ -1,7 +1,7 @@
 // All recoveries, newest first: what is looked for is in the address, so that it can be sent to somebody.
 
 import { get } from "./api.js";
-import { across, card, empty, h } from "./dom.js";
+import { across, empty, h } from "./dom.js";
 import { ago, bytes, count, duration, kind, tail, time, word } from "./format.js";
 
 const SIZE = 50;
@@ -18,6 +18,7 @@ export function list() {
 
   function move(change, refresh) {
     Object.assign(at, { offset: 0 }, change);
+    if (search.value.trim() !== at.q) search.value = at.q;
     const query = new URLSearchParams(Object.entries(at).filter(([, value]) => value)).toString();
     window.history.replaceState(null, "", `${window.location.pathname}${query ? `?${query}` : ""}`);
     refresh();
@@ -64,10 +65,10 @@ function body(answer, at, all, move) {
   if (answer.recoveries.length === 0) {
     return h("section", { class: "card" }, empty("Nothing fits", "No recovery has this state and these words.", h("button", { onclick: () => move({ state: "", q: "" }), "data-testid": "clear-filter" }, "Show all")));
   }
-  const names = ["State", "Job", "Checkpoint", "Target", "Parallelism", "Records", "Progress", "Took", "Started"];
+  const names = ["State", "Job", "Checkpoint", "Target", "Records", "Progress", "Started"];
   const table = h(
     "table", { "data-testid": "recoveries" },
-    h("thead", {}, h("tr", {}, names.map((name) => h("th", { class: ["Records", "Took"].includes(name) ? "num" : null }, name)))),
+    h("thead", {}, h("tr", {}, names.map((name) => h("th", { class: name === "Records" ? "num" : null }, name)))),
     h("tbody", {}, answer.recoveries.map(row)),
   );
   return h("section", { class: "card" }, h("div", { class: "body tight" }, table), pager(answer, at, move));
@@ -78,14 +79,12 @@ function row(each) {
   return h(
     "tr", { "data-testid": "recovery-row", "data-recovery": each.recovery },
     h("td", {}, h("span", { class: `pill ${kind(state)}`, title: each.error }, word(state))),
-    h("td", {}, h("a", { href: `recoveries/${encodeURIComponent(each.recovery)}` }, each.job || each.recovery), h("div", { class: "sub mono" }, each.recovery)),
-    h("td", {}, h("div", { class: "clip", title: each.source }, tail(each.source)), each.bytes !== null && h("div", { class: "sub" }, bytes(each.bytes))),
-    h("td", {}, h("div", { class: "clip", title: each.target }, each.target.split(":")[0], " ", h("span", { class: "sub" }, tail(each.target.slice(each.target.indexOf(":") + 1), 1)))),
-    h("td", {}, h("div", { class: "clip", title: each.parallelism }, each.parallelism)),
-    h("td", { class: "num" }, count(each.records)),
+    h("td", {}, h("a", { class: "clip name", href: `recoveries/${encodeURIComponent(each.recovery)}`, title: each.job }, each.job || each.recovery), h("div", { class: "sub mono" }, each.recovery)),
+    h("td", {}, h("div", { class: "clip", title: each.source }, tail(each.source))),
+    h("td", {}, h("div", { class: "clip", title: each.target }, each.target.split(":")[0], " ", h("span", { class: "sub" }, tail(each.target.slice(each.target.indexOf(":") + 1), 1))), h("div", { class: "sub clip" }, `parallelism ${each.parallelism}`)),
+    h("td", { class: "num" }, count(each.records), each.bytes !== null && h("div", { class: "sub" }, bytes(each.bytes))),
     h("td", {}, steps(each)),
-    h("td", { class: "num" }, each.ended_at || kind(each.state) === "busy" ? duration(each.seconds) : "–"),
-    h("td", { class: "nowrap", title: time(each.created_at) }, ago(each.created_at)),
+    h("td", { class: "nowrap", title: time(each.created_at) }, ago(each.created_at), each.ended_at && h("div", { class: "sub" }, `took ${duration(each.seconds)}`)),
   );
 }
 

@@ -1,7 +1,7 @@
 // Which page this is, keeping it fresh, and what to show when that fails.
 
 import { Failure } from "./api.js";
-import { h, notice } from "./dom.js";
+import { h, notice, redraw } from "./dom.js";
 import { clock } from "./format.js";
 import { drills } from "./drills.js";
 import { list } from "./list.js";
@@ -49,13 +49,18 @@ async function follow(page) {
     clearTimeout(timer);
     timer = setTimeout(() => tick(), 1000 * seconds);
   };
-  async function tick(redraw = false) {
+  // Between pressing and letting go of a button it must stay the same button.
+  let pressed = false;
+  document.addEventListener("pointerdown", () => (pressed = true), true);
+  for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => setTimeout(() => (pressed = false)), true);
+
+  async function tick(forced = false) {
     if (document.hidden) return again(2);
     try {
       const answer = await page.load();
+      if (pressed) return again(0.2);
       const text = JSON.stringify(answer);
-      // An unchanged answer leaves the page alone: nobody's selection or focus is lost.
-      if (redraw || text !== last || shown !== "page") main.replaceChildren(...[page.show(answer, tick)].flat());
+      if (forced || text !== last || shown !== "page") redraw(main, [page.show(answer, tick)].flat(Infinity).filter(Boolean));
       [last, shown] = [text, "page"];
       lastFresh = new Date().toISOString();
       fresh.textContent = `As of ${clock(lastFresh)}`;

@@ -50,7 +50,7 @@ const VERDICTS = {
 
 function outcome(answer) {
   const parts = [];
-  if (answer.error) parts.push(notice("bad", "error", answer.error, answer.hint));
+  if (answer.error) parts.push(notice("bad", "error", answer.error[0].toUpperCase() + answer.error.slice(1), answer.hint));
   if (answer.verdict) {
     const [how, sentence] = VERDICTS[answer.verdict] ?? ["warn", `Verdict: ${answer.verdict}.`];
     const aside = answer.quarantined ? `${count(answer.quarantined)} ${answer.quarantined === 1 ? "channel was" : "channels were"} damaged; the bytes from the damage on are in quarantine.` : "";
@@ -60,7 +60,7 @@ function outcome(answer) {
   if (answer.drill) parts.push(h("p", { class: "quiet" }, "This recovery is a ", h("a", { href: `drills/${encodeURIComponent(answer.drill)}` }, "restore drill"), ": its output is scratch and goes when the drill ends."));
   const facts = [
     ["Records", count(answer.records), "big"], ["In flight", bytes(answer.bytes), "big"],
-    [answer.ended_at ? "Took (RTO)" : "Since", duration(answer.seconds), "big"], ["Checkpoint's age (RPO)", duration(answer.rpo_s), "big"],
+    [answer.ended_at ? "Took (RTO)" : kind(answer.state) === "busy" ? "Running for" : "Ran for", duration(answer.seconds), "big"], ["Checkpoint's age (RPO)", duration(answer.rpo_s), "big"],
     ["Parallelism", answer.parallelism], ["Epoch", count(answer.epoch)],
     ["Checkpoint", h("span", { title: answer.source }, tail(answer.source, 3)), "", "wide"],
     [answer.location ? "Published at" : "Target", h("span", { title: answer.target }, answer.location ?? answer.target), "", "wide"],
@@ -96,16 +96,16 @@ function attempts(answer) {
   const rows = answer.attempts.map((each) =>
     h(
       "tr", { "data-testid": "attempt-row" },
-      h("td", { class: "num" }, each.epoch), h("td", {}, each.phase),
+      h("td", {}, each.epoch), h("td", {}, each.phase),
       h("td", {}, h("span", { class: `pill ${kind(each.state)}` }, word(each.state)), each.fenced_by && h("div", { class: "sub nowrap" }, `overtaken by epoch ${each.fenced_by}`)),
-      h("td", { class: "wraps" }, each.run, h("div", { class: "sub" }, `${each.task}, try ${each.try}`)),
-      h("td", { class: "wraps" }, each.host, h("div", { class: "sub" }, `process ${each.pid}`)),
+      h("td", {}, h("div", { class: "clip run", title: each.run }, each.run), h("div", { class: "sub" }, `${each.task}, try ${each.try}`)),
+      h("td", {}, h("div", { class: "clip host", title: each.host }, each.host), h("div", { class: "sub" }, `process ${each.pid}`)),
       h("td", { class: "nowrap", title: time(each.started_at) }, ago(each.started_at)), h("td", { class: "num" }, duration(each.seconds)),
       h("td", { class: "wraps" }, each.error ?? ""),
     ),
   );
-  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Epoch", "Phase", "State", "Run", "Host", "Started", "Took", "What it said"].map((name) => h("th", { class: ["Epoch", "Took"].includes(name) ? "num" : null }, name)))), h("tbody", {}, rows));
-  return card("Attempts", "attempts", table, { side: fenced ? `${fenced} fenced: they could write nothing after they were overtaken` : null, tight: true });
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Epoch", "Phase", "State", "Run", "Host", "Started", "Took", "What it said"].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows));
+  return card("Attempts", "attempts", table, { side: fenced ? fenced === 1 ? "1 fenced: it could write nothing after it was overtaken" : `${fenced} fenced: they could write nothing after they were overtaken` : null, tight: true });
 }
 
 function about(answer) {

@@ -11,7 +11,7 @@ export function timeline(answer) {
   const ends = begun.map((phase) => end(phase));
   const to = Math.max(from + 1000, ...ends);
   const lanes = answer.phases.map((phase) => lane(phase, from, to));
-  const axis = begun.length > 0 && h("div", { class: "axis" }, h("span", {}, "0 s"), h("span", {}, duration((to - from) / 1000)));
+  const axis = begun.length > 0 && h("div", { class: "axis" }, h("span", {}, "0"), h("span", {}, duration((to - from) / 1000)));
   return [h("div", { class: "timeline" }, lanes.flat(), h("span"), axis || h("span"))];
 }
 
@@ -28,7 +28,7 @@ function lane(phase, from, to) {
   if (phase.started_at) {
     const left = (Date.parse(phase.started_at) - from) / (to - from);
     const width = Math.max((end(phase) - Date.parse(phase.started_at)) / (to - from), NARROWEST);
-    const filled = phase.state === "FAILED" ? Math.max(phase.fraction ?? 0, 0.05) : (phase.fraction ?? 0);
+    const filled = phase.state === "FAILED" ? 1 : (phase.fraction ?? 0);
     const span = across(h("i", {}, across(h("b"), { width: filled })), { left: Math.min(left, 1 - NARROWEST), width });
     track.append(span);
   }

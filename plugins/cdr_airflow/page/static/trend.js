@@ -26,13 +26,14 @@ function plot(title, drills, name, limit, testid) {
   const top = nice(Math.max(1, ...points.map((each) => each[name]), ...limits) * 1.1);
   const x = (at) => (to === from ? (LEFT + WIDTH - RIGHT) / 2 : LEFT + ((WIDTH - LEFT - RIGHT) * (at - from)) / (to - from));
   const y = (value) => HEIGHT - (HEIGHT - 24) * (value / top);
-  const path = points.map((each, place) => `${place ? "L" : "M"}${x(Date.parse(each.started_at)).toFixed(1)} ${y(each[name]).toFixed(1)}`).join("");
+  const plans = [...new Set(points.map((each) => each.plan || each.job))];
+  const curve = (plan) => points.filter((each) => (each.plan || each.job) === plan).map((each, place) => `${place ? "L" : "M"}${x(Date.parse(each.started_at)).toFixed(1)} ${y(each[name]).toFixed(1)}`).join("");
   return svg(
     "svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + 26}`, role: "img", "aria-label": title, "data-testid": testid },
     svg("text", { x: LEFT, y: 12, class: "strong" }, title),
-    [0, 0.5, 1].map((part) => [svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * part), y2: y(top * part), class: "grid" }), svg("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, duration(top * part))]),
+    [0, 0.5, 1].map((part) => [svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * part), y2: y(top * part), class: "grid" }), svg("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, part ? duration(top * part) : "0")]),
     limits.map((value) => svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: "limit" }, svg("title", {}, `limit ${duration(value)}`))),
-    svg("path", { d: path, class: "curve" }),
+    plans.map((plan) => svg("path", { d: curve(plan), class: "curve" }, svg("title", {}, plan))),
     points.map((each) => svg("circle", { cx: x(Date.parse(each.started_at)), cy: y(each[name]), r: 4.5, class: `dot ${kind(each.result)}` }, svg("title", {}, `${each.plan || each.job || each.drill}, ${time(each.started_at)}: ${duration(each[name])}, ${word(each.result ?? "running")}`))),
     svg("text", { x: LEFT, y: HEIGHT + 20 }, time(new Date(from).toISOString()).slice(0, 16)),
     to > from && svg("text", { x: WIDTH - RIGHT, y: HEIGHT + 20, "text-anchor": "end" }, time(new Date(to).toISOString()).slice(0, 16)),

@@ -1,0 +1,233 @@
+"""What the page and its API say, over HTTP, about recoveries that were really run."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, upgrade
+from cdr_core.phases.request import RecoveryRequest
+from tests.page import sample
+from tests.page.conftest import Sample
+from tests.support import draining, inline
+from tests.support.checkpoints import FixtureCheckpoints
+
+ACTION = {"X-Cdr-Action": "1"}
+
+
+def test_the_list_is_newest_first_and_can_be_searched(page: Sample) -> None:
+    answer = page.server.json("/api/v1/recoveries")
+    ids = [each["recovery"] for each in answer["recoveries"]]
+    assert ids == [page.wide, page.failed, page.overtaken, page.done]
+    assert answer["by_state"]["DONE"] == 1
+    assert [each["recovery"] for each in page.server.json("/api/v1/recoveries?state=DONE")["recoveries"]] == [page.done]
+    running = page.server.json("/api/v1/recoveries?state=running")
+    assert {each["recovery"] for each in running["recoveries"]} == {page.wide, page.overtaken}
+    for words in ("ORDERS-enrich", "iceberg:lake", "4f1c/chk-881", page.wide.upper()):
+        found = page.server.json(f"/api/v1/recoveries?q={words}")
+        assert [each["recovery"] for each in found["recoveries"]] == [page.wide], words
+    assert page.server.json("/api/v1/recoveries?q=%25")["total"] == 0, "a percent sign is itself"
+    assert page.server.json("/api/v1/recoveries?limit=1&offset=3")["recoveries"][0]["recovery"] == page.done
+
+
+def test_a_done_recovery_has_its_verdict_ledger_flow_and_receipt(page: Sample) -> None:
+    answer = page.server.json(f"/api/v1/recoveries/{page.done}")
+    assert answer["state"] == "DONE"
+    assert answer["verdict"] == "balanced"
+    assert [line["phase"] for line in answer["ledger"]] == [str(phase) for phase in Phase]
+    assert [line["balances"] for line in answer["ledger"]] == [None, True, True, True, True]
+    picture = answer["flow"][0]
+    assert (picture["old"]["nodes"], picture["new"]["nodes"]) == (["0", "1", "2"], ["0", "1"])
+    assert sum(link["records"] for link in picture["links"]) == answer["records"] == picture["records"]
+    assert all(phase["fraction"] == 1.0 and phase["seconds"] is not None for phase in answer["phases"])
+    receipt = page.server.get(f"/api/v1/recoveries/{page.done}/receipt")
+    assert receipt.headers["content-disposition"] == f'attachment; filename="cdr-receipt-{page.done}.json"'
+    assert receipt.json()["recovery"]["id"] == page.done
+    assert receipt.json()["records"]["published"] == answer["records"]
+
+
+def test_a_failed_recovery_says_why_and_how_to_go_on_and_claims_nothing(page: Sample) -> None:
+    answer = page.server.json(f"/api/v1/recoveries/{page.failed}")
+    assert "channel-state" in answer["error"]
+    assert f"cdr resume {page.failed}" in answer["hint"]
+    assert (answer["records"], answer["bytes"], answer["verdict"], answer["receipt"]) == (None, None, None, False)
+    assert [each["records"] for each in answer["flow"]] == [None], "nobody has counted, which is not zero"
+    missing = page.server.get(f"/api/v1/recoveries/{page.failed}/receipt")
+    assert missing.status_code == 404
+    assert "no receipt" in missing.json()["error"]
+
+
+def test_whoever_was_fenced_is_named_with_its_successor(page: Sample) -> None:
+    attempts = page.server.json(f"/api/v1/recoveries/{page.overtaken}")["attempts"]
+    fenced = [each for each in attempts if each["state"] == "FENCED"]
+    assert [(each["epoch"], each["fenced_by"], each["try"]) for each in fenced] == [(2, 3, 1)]
+
+
+def test_many_subtasks_are_drawn_in_groups_and_no_record_is_lost_in_them(page: Sample) -> None:
+    answer = page.server.json(f"/api/v1/recoveries/{page.wide}")
+    picture = answer["flow"][0]
+    assert len(picture["old"]["nodes"]) <= 48
+    assert picture["old"]["nodes"][0] == "0–2"
+    assert sum(link["records"] for link in picture["links"]) == answer["records"]
+
+
+def test_a_hostile_name_is_text_everywhere(page: Sample) -> None:
+    answer = page.server.json(f"/api/v1/recoveries/{page.overtaken}")
+    assert answer["job"] == sample.HOSTILE
+    shell = page.server.get(f"/recoveries/{page.overtaken}", headers={"Accept": "text/html"})
+    assert sample.HOSTILE not in shell.text
+    answer_page = page.server.get("/nowhere/<script>alert(1)</script>", headers={"Accept": "text/html"})
+    assert answer_page.status_code == 404
+    assert "<script>alert" not in answer_page.text
+
+
+@pytest.mark.parametrize("path", ["/api/v1/recoveries/r-none", "/api/v1/drills/d-none", "/api/v1/nothing", "/nowhere"])
+def test_what_is_not_there_is_404_with_a_sentence(page: Sample, path: str) -> None:
+    answer = page.server.get(path)
+    assert answer.status_code == 404
+    assert set(answer.json()) == {"error", "hint"}
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "offset=-1", "state=NONSENSE", f"q={'x' * 201}"])
+def test_a_malformed_question_is_422_with_a_sentence(page: Sample, query: str) -> None:
+    answer = page.server.get(f"/api/v1/recoveries?{query}")
+    assert answer.status_code == 422
+    assert query.split("=")[0] in answer.json()["error"]
+
+
+def test_a_run_leads_to_its_recovery_only_for_our_dags(page: Sample) -> None:
+    assert page.server.json("/api/v1/runs/cdr_recover/manual__1")["recovery"] == page.overtaken
+    assert page.server.json("/api/v1/runs/cdr_recover/manual__none")["recovery"] is None
+    assert page.server.json("/api/v1/runs/another_dag/manual__1")["recovery"] is None
+
+
+def test_a_checkpoint_is_taken_by_the_drain_and_exported_below_the_root_only(
+    page: Sample, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_HOME", str(page.server.home))
+    draining.make_slow(monkeypatch, "drain.page=sleep:0.1")
+    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.05)
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'taken'}")
+    repository, recovery, settings = draining.spilled(request)
+    path = f"/api/v1/recoveries/{recovery}/checkpoints"
+    with repository, page.server.client("uma") as client:
+        early = client.post(path, json={}, headers=ACTION)
+        assert early.status_code == 409, "it does not drain yet"
+        assert early.json()["hint"] == "ask again when it does"
+        worker = threading.Thread(
+            target=inline.run, args=(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+        )
+        worker.start()
+        try:
+            _until(lambda: client.get(f"/api/v1/recoveries/{recovery}").json()["actions"]["take"] is None)
+            asked = client.post(path, json={}, headers=ACTION)
+            assert asked.status_code == 202, asked.text
+            command = f"/api/v1/recoveries/{recovery}/commands/{asked.json()['command']['id']}"
+            answered = _until(lambda: _answered(client.get(command).json()))
+            assert answered["state"] == "DONE", answered
+            number = answered["checkpoint"]
+            exported = client.post(f"{path}/{number}/export", json={"directory": "/etc"}, headers=ACTION)
+        finally:
+            worker.join()
+        assert exported.status_code == 201, exported.text
+        directory = Path(exported.json()["directory"])
+        assert directory == page.server.home / "exports" / f"{recovery}-chk-{number}"
+        assert (directory / "_metadata").is_file()
+        again = client.post(f"{path}/{number}/export", json={}, headers=ACTION)
+        assert again.status_code == 409
+        assert "holds a checkpoint already" in again.json()["error"]
+        assert client.post(f"{path}/999/export", json={}, headers=ACTION).status_code == 409
+        shown = {each["id"]: each for each in client.get(f"/api/v1/recoveries/{recovery}").json()["checkpoints"]}
+        assert shown[number]["exported"] == str(directory)
+        repository.cancel(recovery, force=True)
+        late = client.post(path, json={}, headers=ACTION)
+        assert late.status_code == 409
+        assert "CANCELLED" in late.json()["error"]
+
+
+def _answered(command: dict[str, Any]) -> dict[str, Any] | None:
+    return command if command["state"] in {"DONE", "REFUSED"} else None
+
+
+def _until(condition: Any, seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    return value
+
+
+def test_drills_have_a_history_a_rate_and_an_age(page: Sample) -> None:
+    passed, failed, slow = DrillOutcome.PASSED, DrillOutcome.FAILED, DrillOutcome.TIMED_OUT
+    with Repository.open(page.server.database_url) as repository:
+        ids = sample.drilled(repository, "nightly", [passed, slow, DrillOutcome.COULD_NOT_RUN, passed, failed])
+    answer = page.server.json("/api/v1/drills?plan=nightly")
+    assert [each["drill"] for each in answer["drills"]] == list(reversed(ids))
+    plan = next(each for each in answer["plans"] if each["plan"] == "nightly")
+    assert plan["pass_rate"] == 0.5, "a drill that could not run counts for neither"
+    assert plan["last_result"] == "FAILED"
+    assert 86_000 < plan["age_s"] < 88_000
+    drill = page.server.json(f"/api/v1/drills/{ids[-1]}")
+    wrong = next(check for check in drill["checks"] if check["result"] == "FAILED")
+    assert wrong["means"]
+    assert wrong["do"]
+    metrics = page.server.get("/metrics").text
+    assert 'cdr_drills{job="nightly",plan="nightly",result="PASSED"} 2' in metrics
+    assert 'cdr_drill_last_success_timestamp_seconds{job="nightly",plan="nightly"}' in metrics
+    assert 'cdr_drill_rto_seconds{job="nightly",plan="nightly"}' in metrics
+
+
+def test_the_metrics_count_what_the_database_knows(page: Sample) -> None:
+    answer = page.server.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    records = page.server.json(f"/api/v1/recoveries/{page.done}")["records"]
+    assert 'cdr_recoveries{state="DONE"} 1' in lines
+    assert 'cdr_attempts{state="FENCED"} 1' in lines
+    assert f"cdr_recovered_records_total {records}" in lines
+    assert any(
+        line.startswith(f'cdr_running_phase_age_seconds{{recovery="{page.wide}",phase="drain"}}') for line in lines
+    )
+
+
+def test_a_database_that_is_away_is_a_sentence_and_comes_back(page: Sample) -> None:
+    database = page.server.home / "cdr.db"
+    aside = database.with_name("aside.db")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing of it lies in another file
+    database.rename(aside)
+    try:
+        for path in ("/api/v1/recoveries", f"/api/v1/recoveries/{page.done}", "/api/v1/drills", "/metrics"):
+            answer = page.server.get(path)
+            assert answer.status_code == 503, path
+            assert "does not exist" in answer.json()["error"]
+            assert "Traceback" not in answer.text
+        assert page.server.get("/", headers={"Accept": "text/html"}).status_code == 200, "the shell then says it"
+        upgrade(f"sqlite:///{database}")
+        empty = page.server.json("/api/v1/recoveries")
+        assert (empty["recoveries"], empty["total"]) == ([], 0)
+        assert page.server.json("/api/v1/drills") == {"drills": [], "total": 0, "limit": 100, "offset": 0, "plans": []}
+        database.unlink()
+        database.write_text("this is no database, but someone's notes")
+        broken = page.server.get("/api/v1/recoveries")
+        assert broken.status_code == 503
+        assert "not a SQLite database" in broken.json()["error"]
+    finally:
+        for left in (database, *database.parent.glob("cdr.db-*")):
+            left.unlink(missing_ok=True)
+        aside.rename(database)
+    assert page.server.json("/api/v1/recoveries?limit=1")["total"] >= 4
+
+
+def test_every_state_of_a_recovery_has_a_look(page: Sample) -> None:
+    """A state that the page's script does not know would be shown as nothing special."""
+    script = page.server.get("/static/format.js").text
+    known = {str(state) for state in RecoveryState} - {"CREATED", "CANCELLED"}
+    assert all(f"{state}:" in script for state in known)
