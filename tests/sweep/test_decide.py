@@ -58,3 +58,19 @@ def test_what_an_unreadable_manifest_may_name_stays() -> None:
 def test_a_released_file_that_something_else_still_names_stays() -> None:
     named = frozenset({f"{ROOT}/e3/spill/set-b/spill-00000"})
     assert judge(replace(RUNNING, named=named), 3, f"{ROOT}/e3/spill/set-b/spill-00000") is None
+
+
+def test_files_of_a_finished_recovery_that_are_kept_go_when_that_was_long_ago() -> None:
+    over = Standing(1, True, frozenset(), frozenset(), frozenset({"/w/plan", "/w/set"}), held=frozenset({"/w/set"}))
+    assert judge(over, 1, "/w/plan") is None
+    assert judge(over, 1, "/w/else") is Why.FINISHED
+    long_over = replace(over, is_old=True)
+    assert judge(long_over, 1, "/w/plan") is Why.LONG_OVER
+    assert judge(long_over, 1, "/w/set") is None, "somebody reads it"
+
+
+def test_the_manifest_of_an_expired_recovery_checkpoint_goes_while_its_recovery_runs() -> None:
+    running = Standing(3, False, frozenset({"/w/2"}), frozenset(), frozenset(), expired=frozenset({"/w/1", "/w/2"}))
+    assert judge(running, 3, "/w/1") is Why.EXPIRED
+    assert judge(running, 3, "/w/2") is None, "a row still names it"
+    assert judge(replace(running, unclear="/w/m"), 3, "/w/1") is None

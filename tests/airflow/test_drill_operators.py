@@ -1,0 +1,202 @@
+"""The drill's operators with cdr's own side behind them; only Airflow's task instance is a stand-in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.operator import ExecutorSafeguard
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cdr_airflow import drills, metrics, notify
+from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
+from cdr_core import settings as settings_module
+from cdr_core.errors import Refused, SettingsRefused, StorageError
+from cdr_core.metadata import DrillOutcome, Phase, Repository, upgrade
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.inline import run as run_inline
+
+PHASES = ("read", "filter", "spill", "drain", "commit")
+HERE = Path(__file__).resolve().parent
+
+
+class FakeTask:
+    """The little of a task instance that the operators use; tasks of one run share what they push."""
+
+    dag_id, run_id, try_number = "cdr_restore_drill__nightly", "scheduled__1", 1
+
+    def __init__(self, task_id: str, pushed: dict[tuple[str, str], Any]) -> None:
+        self.task_id, self.pushed = task_id, pushed
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[self.task_id, key] = value
+
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        return self.pushed.get((task_ids, key))
+
+
+class Told:
+    def __init__(self) -> None:
+        self.metrics: list[tuple[Any, ...]] = []
+        self.alerts: list[tuple[str, str, str]] = []
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    told = Told()
+    monkeypatch.setattr(metrics, "drill_ended", lambda *facts: told.metrics.append(facts))
+    monkeypatch.setattr(
+        notify, "drill_ended", lambda result, plan, text, **facts: told.alerts.append((result, plan, text))
+    )
+    return told
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    settings = settings_module.load()
+    settings.home.mkdir(parents=True)
+    upgrade(settings.database_url)
+    with Repository.open(settings.database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def shipped(fixture_checkpoint: FixtureCheckpoints) -> FixtureCheckpoint:
+    return fixture_checkpoint("a_p3_thr0", 2)
+
+
+def write_plan(text: str) -> None:
+    settings_module.load().drills.write_text(f"drills: {{nightly: {text}}}")
+
+
+def execute(operator: Any, pushed: dict[tuple[str, str], Any]) -> Any:
+    token = ExecutorSafeguard.tracker.set(operator)
+    try:
+        return operator.execute({"ti": FakeTask(operator.task_id, pushed)})
+    finally:
+        ExecutorSafeguard.tracker.reset(token)
+
+
+def first(**request: str) -> DrillPhaseOperator:
+    return DrillPhaseOperator(task_id="read", phase="read", request={"plan": "nightly", **request})
+
+
+def verdict(**request: str) -> VerdictOperator:
+    return VerdictOperator(task_id="verdict", request={"plan": "nightly", **request}, phases=PHASES)
+
+
+def test_the_first_task_begins_the_drill_and_the_verdict_passes_it(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2, rto: 1h}}")
+    monkeypatch.setattr(DrillPhaseOperator, "driver_module", "stand_in")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("STAND_IN", "ok")
+    pushed: dict[tuple[str, str], Any] = {}
+    execute(first(), pushed)
+    drill = pushed["read", "drill"]
+    recovery = pushed["read", "recovery"]
+    assert repository.drill(drill).recovery_id == recovery
+    for phase in Phase:
+        run_inline(repository, recovery, phase, settings_module.load())
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    value = execute(verdict(), pushed)
+    assert (value["drill"], value["result"], value["plan"]) == (drill, "PASSED", "nightly")
+    assert told.metrics == [("PASSED", "nightly", value["rto_s"], value["rpo_s"])]
+    assert told.alerts == []
+    with pytest.raises(AirflowFailException, match="a result does not change"):
+        execute(first(), pushed)
+    assert repository.drill(drill).result is DrillOutcome.PASSED
+
+
+def test_a_failed_task_tells_the_verdict_whom_to_blame(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: slow=two}}")
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowFailException):
+        execute(first(), pushed)
+    assert '"kind": "CHECKPOINT"' in pushed["read", "failure"]
+    with pytest.raises(AirflowFailException, match=r"FAILED: recovered: .*slow=two"):
+        execute(verdict(), pushed)
+    ((result, plan, text),) = told.alerts
+    assert (result, plan) == ("FAILED", "nightly")
+    assert "cannot be recovered as planned" in text
+    assert "cdr inspect" in text
+
+
+@pytest.mark.parametrize("plan", ["{spec: /none.yaml, checkpoints: /none}", "{spec: /none.yaml}"])
+def test_a_drill_that_could_not_begin_is_in_the_history_all_the_same(
+    repository: Repository, told: Told, plan: str
+) -> None:
+    write_plan(plan)
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowFailException):
+        execute(first(), pushed)
+    with pytest.raises(AirflowFailException, match="COULD_NOT_RUN"):
+        execute(verdict(), pushed)
+    (drill,) = repository.drills(plan="nightly")
+    assert drill.result is DrillOutcome.COULD_NOT_RUN
+    assert told.metrics[0][0] == "COULD_NOT_RUN"
+
+
+def test_without_a_new_checkpoint_everything_is_skipped_and_no_drill_exists(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, schedule: {{new_checkpoint: 5m}}}}")
+    modified = (shipped.path / "_metadata").stat().st_mtime
+    seen = {"plan": "nightly", "modified": f"{_iso(modified)}"}
+    repository.begin_drill(str(shipped.path), seen)
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowSkipException):
+        execute(first(only_newer="1"), pushed)
+    with pytest.raises(AirflowSkipException):
+        execute(verdict(only_newer="1"), pushed)
+    assert len(repository.drills()) == 1
+    assert told.metrics == []
+
+
+def _iso(timestamp: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(timestamp, UTC).isoformat()
+
+
+def test_a_spec_of_the_form_may_not_name_any_module_of_this_host(
+    repository: Repository, shipped: FixtureCheckpoint
+) -> None:
+    spec = shipped.spec.read_text().replace("partitioner: hash", "partitioner: custom\n    owner: os:system")
+    with pytest.raises(Refused, match="CDR_OWNER_MODULES"):
+        drills.plan_of({"plan": "", "checkpoints": "/c", "spec": spec})
+
+
+def test_a_drill_runs_on_its_share_whatever_the_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDR_DRILL_CORES", "3")
+    assert drills.share_environment({}) == {"CDR_SPARK_CORES": "3", "CDR_SPARK": "connect"}
+    assert drills.share_environment({"CDR_SPARK": "local[8,4]"})["CDR_SPARK"] == "local[3,4]"
+
+
+@pytest.mark.parametrize(
+    ("error", "ended_as", "kind"),
+    [
+        (Refused("x"), "PlanRefused", "CHECKPOINT"),
+        (Refused("x"), "SettingsRefused", "SURROUNDINGS"),
+        (SettingsRefused("x"), "SettingsRefused", "SURROUNDINGS"),
+        (StorageError("x"), "StorageError", "SURROUNDINGS"),
+    ],
+)
+def test_a_driver_that_was_refused_for_another_reason_blames_no_checkpoint(
+    repository: Repository, error: Any, ended_as: str, kind: str
+) -> None:
+    repository.begin_drill("/c", {"modified": "2026-01-01T00:00:00+00:00"}, drills.drill_id("dag", "run"))
+    assert f'"kind": "{kind}"' in drills.failure(error, ended_as, "dag", "run")
+
+
+def test_secrets_do_not_reach_the_verdict(repository: Repository) -> None:
+    said = drills.failure(
+        StorageError("key hunter2 is wrong"), "x", "dag", "run", lambda text: text.replace("hunter2", "*")
+    )
+    assert "hunter2" not in said

@@ -1,0 +1,142 @@
+"""What dead drills leave, and what the sweep may and may not take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cdr_core.drill.begin import Asked, begin
+from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
+from cdr_core.drill.run import by_this_process
+from cdr_core.drill.scratch import place_of, remove
+from cdr_core.errors import Refused
+from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
+from cdr_core.metadata.drills import new_drill_id
+from cdr_core.spark.processes import start_time
+from tests.drill.conftest import Rehearsal
+from tests.support.bucket import Bucket
+from tests.support.inline import run
+
+GONE = {"pid": 2**22 + 1, "started": "1@gone"}
+
+
+def begun(rehearsal: Rehearsal, process: dict[str, object] | None, *, phases: int = 4) -> Drill:
+    """A drill whose runner came as far as that phase."""
+    asked = Asked(new_drill_id(), run="shell", process=process)
+    drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
+    assert drill is not None
+    assert drill.recovery_id is not None
+    for phase in list(Phase)[:phases]:
+        run(rehearsal.repository, drill.recovery_id, phase, rehearsal.settings)
+    return drill
+
+
+def test_a_dead_drill_is_ended_and_its_scratch_goes_after_a_dry_run_that_says_so(rehearsal: Rehearsal) -> None:
+    drill = begun(rehearsal, GONE)
+    files = rehearsal.left()
+    assert files, "the drain has prepared its output"
+    dry = sweep_all(rehearsal.repository, rehearsal.settings, dry_run=True)
+    place = place_of(drill.id, rehearsal.settings)
+    assert dry.ended == (drill.id,)
+    (found,) = [leftover for leftover in dry.report.leftovers if leftover.path == place]
+    assert (found.why, found.removable, found.removed) == (DEAD, True, False)
+    assert found.bytes == sum(file.stat().st_size for file in files)
+    assert rehearsal.left() == files
+    assert rehearsal.repository.drill(drill.id).result is None
+    done = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert [leftover.removed for leftover in done.report.leftovers if leftover.path == place] == [True]
+    ended = rehearsal.repository.drill(drill.id)
+    assert ended.result is DrillOutcome.COULD_NOT_RUN
+    assert drill.recovery_id is not None
+    assert rehearsal.repository.recovery(drill.recovery_id).state is RecoveryState.CANCELLED
+    assert rehearsal.left() == []
+    assert sweep_all(rehearsal.repository, rehearsal.settings).report.leftovers == ()
+
+
+def test_a_drill_that_lives_keeps_everything(rehearsal: Rehearsal) -> None:
+    pid = os.getpid()
+    drill = begun(rehearsal, {"pid": pid, "started": start_time(pid)})
+    files = rehearsal.left()
+    swept = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert swept.ended == ()
+    assert rehearsal.left() == files
+    assert rehearsal.repository.drill(drill.id).result is None
+
+
+def test_what_a_drill_left_that_was_killed_after_its_verdict_goes(rehearsal: Rehearsal) -> None:
+    drill = begun(rehearsal, None)
+    rehearsal.repository.end_drill(drill.id, DrillOutcome.PASSED)
+    swept = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert OVER in {leftover.why for leftover in swept.report.leftovers}
+    assert rehearsal.left() == []
+    assert drill.recovery_id is not None
+    workspace = Path(rehearsal.repository.recovery(drill.recovery_id).workspace)
+    assert not list(workspace.rglob("prepared*"))
+
+
+def test_what_no_drill_explains_stays(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    scratch = Path(rehearsal.settings.drill_scratch)
+    for name in ("d-0123456789", "mine", "d-../../etc"):
+        (scratch / name.replace("/", "_")).mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (scratch / "d-aaaaaaaaaa").symlink_to(tmp_path / "precious")
+    swept = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert swept.report.leftovers == ()
+    assert {left.why for left in swept.report.left} == {"no drill of this name is in the database"}
+    assert len(list(scratch.iterdir())) == 4
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_a_place_that_does_not_bear_the_drills_name_is_not_removed(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="is not the scratch of drill"):
+        remove(str(tmp_path), "d-0123456789")
+    (tmp_path / "d-0123456789").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="is a link"):
+        remove(str(tmp_path / "d-0123456789"), "d-0123456789")
+    assert tmp_path.is_dir()
+
+
+def test_who_is_dead(rehearsal: Rehearsal) -> None:
+    drill = begun(rehearsal, None, phases=0)
+    limit = timedelta(seconds=float(drill.args["give_up_s"]))
+    assert not is_dead(drill, datetime.now(UTC))
+    assert not is_dead(drill, drill.started_at + limit + GRACE)
+    assert is_dead(drill, drill.started_at + limit + GRACE + timedelta(seconds=1))
+    ended = rehearsal.repository.end_drill(drill.id, DrillOutcome.FAILED)
+    assert not is_dead(ended, drill.started_at + timedelta(days=3650))
+    mine = by_this_process().process
+    assert mine is not None
+    assert mine["pid"] == os.getpid()
+
+
+def test_files_of_a_recovery_that_ended_long_ago_go_and_its_receipt_stays_in_the_database(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drill = rehearsal.drill()
+    assert drill.recovery_id is not None
+    workspace = Path(rehearsal.repository.recovery(drill.recovery_id).workspace)
+    assert [path.name for path in workspace.rglob("receipt.json")] == ["receipt.json"]
+    sweep_all(rehearsal.repository, rehearsal.settings)
+    assert [path.name for path in workspace.rglob("receipt.json")] == ["receipt.json"]
+    monkeypatch.setenv("CDR_SWEEP_AFTER", "0s")
+    swept = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert {leftover.why.split(",")[0] for leftover in swept.report.leftovers} == {"its recovery was over long ago"}
+    assert not workspace.exists()
+    assert rehearsal.repository.receipt(drill.recovery_id) is not None
+
+
+def test_a_drill_may_rehearse_from_s3_to_s3(
+    rehearsal: Rehearsal, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, another: Callable[[int], Path]
+) -> None:
+    scratch = bucket.uri()
+    monkeypatch.setenv("CDR_DRILL_SCRATCH", scratch)
+    place = bucket.upload(rehearsal.checkpoint)
+    drill = rehearsal.drill(rehearsal.plan(checkpoints=place))
+    assert drill.result is DrillOutcome.PASSED, drill.checks
+    assert drill.args["target"].startswith(f"parquet:{scratch}/")
+    assert bucket.keys(scratch) == []
