@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from cdr_airflow.embedded.__main__ import main
 from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_password, keep_secrets
+from cdr_airflow.embedded.overhead import Overhead, of_run
 from cdr_airflow.shipped import shipped
 from cdr_core.errors import Refused
 from cdr_core.spark import processes
@@ -161,6 +165,32 @@ def test_the_board_follows_a_run_and_keeps_what_went_wrong() -> None:
     assert board.follow(events) == "failed"
     assert board.errors == ["read: the disk is full"]
     assert board.rows["read"].state == "success"
+
+
+def test_what_is_not_a_phase_is_airflows_own() -> None:
+    cost = Overhead.of({"read": 12.0, "filter": 5.0}, {"read": 9.5, "filter": 4.0}, whole=18.5)
+    assert (cost.within, cost.between, cost.seconds) == (3.5, 1.5, 5.0)
+    assert str(cost) == "5.0 s beyond the phases: 3.5 s in the tasks, 1.5 s between them"
+
+
+def test_the_overhead_of_a_run_is_taken_from_airflows_own_times() -> None:
+    def row(task: str, start: int, end: int) -> dict[str, Any]:
+        return {
+            "task_id": task,
+            "start_date": f"2026-05-04T03:02:{start:02}Z",
+            "end_date": f"2026-05-04T03:02:{end:02}Z",
+        }
+
+    rows = {"read": row("read", 1, 11), "filter": row("filter", 13, 20), "late": row("late", 0, 0) | {"end_date": None}}
+    client = SimpleNamespace(tasks=lambda run: rows)
+    begun = datetime(2026, 5, 4, tzinfo=UTC)
+    phases = [
+        SimpleNamespace(name="read", started_at=begun, ended_at=begun + timedelta(seconds=8)),
+        SimpleNamespace(name="filter", started_at=begun, ended_at=begun + timedelta(seconds=6)),
+        SimpleNamespace(name="commit", started_at=begun, ended_at=None),
+    ]
+    cost = of_run(client, "manual__1", phases)  # type: ignore[arg-type] # the little of them that it uses
+    assert (cost.within, cost.between) == (3.0, 2.0)
 
 
 def test_a_command_line_that_cannot_be_understood_has_its_own_exit_code() -> None:

@@ -14,6 +14,7 @@ from cdr_airflow.embedded import instance, rest, setup
 from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password
+from cdr_airflow.embedded.overhead import Overhead, phase_seconds
 from cdr_airflow.shipped import PARALLELISM, shipped
 from cdr_airflow.tether import tethered
 from cdr_core import settings
@@ -64,7 +65,7 @@ def _show(home: Home, console: Console, conf: dict[str, str], events: Iterator[d
         said = board.errors[-1] if board.errors else "the run ended without a message"
         raise JobFailed(f"the demo did not succeed: {said}", hint=f"the logs are in {home.logs}")
     seconds = {task: row.elapsed for task, row in board.rows.items()}
-    _summarise(console, conf, seconds | {"in all": time.monotonic() - begun})
+    _summarise(console, conf, seconds, time.monotonic() - begun)
 
 
 @contextmanager
@@ -124,13 +125,14 @@ def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[di
         time.sleep(POLL_SECONDS)
 
 
-def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float]) -> None:
+def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float], whole: float) -> None:
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
         # The output is a folder of its own, so no other recovery has this target.
         recovery = next(row for row in repository.recoveries() if row.target == conf["to"])
         receipt = repository.receipt(recovery.id)
+        cost = Overhead.of(seconds, phase_seconds(repository.phases(recovery.id)), whole)
     if receipt is None:
         raise JobFailed(f"recovery {recovery.id} is done but has no receipt")
     records, size = receipt["records"], receipt["bytes"]
@@ -140,6 +142,9 @@ def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float]
         f"          {size['source']:,} bytes in, {size['published']:,} out; proof {receipt['proof_sha256'][:16]}…"
     )
     console.say(f"          all of it: cdr receipt {recovery.id}")
-    console.say(f"Seconds   {', '.join(f'{name} {value:.1f}' for name, value in seconds.items())}")
+    console.say(
+        f"Seconds   {', '.join(f'{name} {value:.1f}' for name, value in (seconds | {'in all': whole}).items())}"
+    )
+    console.say(f"Airflow   {cost}")
     console.say(f"Output    {conf['to'].removeprefix('parquet:')}")
     console.say("See it    make up   (this run is there, with its logs)")
