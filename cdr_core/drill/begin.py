@@ -14,7 +14,7 @@ from cdr_core.drill.choice import Candidate, choose, is_newer
 from cdr_core.drill.find import candidates
 from cdr_core.drill.plan import Choice, DrillPlan
 from cdr_core.drill.scratch import place_of, target_of
-from cdr_core.errors import Cancelled, Refused
+from cdr_core.errors import Refused
 from cdr_core.metadata import Drill, Repository
 from cdr_core.phases.request import RecoveryRequest, create_in
 from cdr_core.rescale.spec import parse_spec, read_spec
@@ -133,17 +133,3 @@ def _args(
             "sql": [{"name": q.name, "query": q.text, "expect": str(q.expect)} for q in plan.queries],
         },
     }
-
-
-def refuse_if_given_up(drill: Drill, now: datetime) -> None:
-    """A drill that takes far longer than its plan allows starts nothing more."""
-    if is_given_up(drill, now):
-        raise Cancelled(
-            f"drill {drill.id} is given up: it began {(now - drill.started_at).total_seconds():,.0f} s ago",
-            hint="its verdict says what that means",
-        )
-
-
-def is_given_up(drill: Drill, now: datetime) -> bool:
-    """Whether its time is over; clocks decide this one thing, and only for a rehearsal."""
-    return (now - drill.started_at).total_seconds() > float(drill.args.get("give_up_s") or float("inf"))

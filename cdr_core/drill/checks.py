@@ -18,14 +18,13 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import sink_for
 from cdr_core.drill.plan import Expect, Query
 from cdr_core.drill.queries import run_queries
-from cdr_core.drill.verdict import FLINK_RESTORE, ROWS, SQL, VERIFY, Check, CheckResult
+from cdr_core.drill.verdict import FLINK_RESTORE, NO_FLINK, ROWS, SQL, VERIFY, Check, CheckResult
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Drill
 from cdr_core.settings import Settings
 from cdr_core.storage import join, storage_for
 
 Receipt = Mapping[str, Any]
-NO_FLINK = "No Flink is configured; CDR_DRILL_FLINK names the command that restores a checkpoint."
 
 
 def look(drill: Drill, receipt: Receipt, settings: Settings) -> tuple[Check, ...]:
@@ -42,20 +41,6 @@ def look(drill: Drill, receipt: Receipt, settings: Settings) -> tuple[Check, ...
         checks += _sql(queries, drill, settings)
     if wanted["flink_restore"]:
         checks.append(_guarded(FLINK_RESTORE, lambda: _flink_restore(drill, settings)))
-    return tuple(checks)
-
-
-def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
-    """The same list where there is nothing to look at."""
-    wanted = drill.args["checks"]
-    names = [name for name in (ROWS, VERIFY) if wanted[name] and str(drill.args["target"]).startswith("parquet:")]
-    names += [f"{SQL}: {query['name']}" for query in wanted["sql"]]
-    checks = [Check(name, CheckResult.NOT_RUN, "Nothing was recovered to look at.") for name in names]
-    if wanted["flink_restore"]:
-        configured = bool(settings.drill_flink)
-        sentence = "Nothing was recovered to look at." if configured else NO_FLINK
-        result = CheckResult.NOT_RUN if configured else CheckResult.NOT_CONFIGURED
-        checks.append(Check(FLINK_RESTORE, result, sentence))
     return tuple(checks)
 
 

@@ -7,15 +7,29 @@ the sweep knows to be of a drill that is over.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from cdr_core.drill import checks
-from cdr_core.drill.begin import is_given_up
 from cdr_core.drill.find import METADATA
+from cdr_core.drill.patience import is_given_up
 from cdr_core.drill.scratch import remove
-from cdr_core.drill.verdict import Facts, Failure, FailureKind, Verdict, judge
+from cdr_core.drill.verdict import (
+    FLINK_RESTORE,
+    NO_FLINK,
+    ROWS,
+    SQL,
+    VERIFY,
+    Check,
+    CheckResult,
+    Facts,
+    Failure,
+    FailureKind,
+    Verdict,
+    judge,
+)
 from cdr_core.errors import CdrError, Refused
 from cdr_core.metadata import Drill, Phase, PhaseState, Repository
 from cdr_core.settings import Settings
@@ -23,6 +37,8 @@ from cdr_core.spark.server import find_server, is_supervised, stop_server
 from cdr_core.storage import join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
+
+NOTHING = "Nothing was recovered to look at."
 
 
 def end(repository: Repository, settings: Settings, drill_id: str, failure: Failure | None = None) -> Drill:
@@ -42,7 +58,7 @@ def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: 
     modified = drill.args.get("modified")
     recovered_at = _recovered_at(repository, drill)
     receipt = repository.receipt(drill.recovery_id) if drill.recovery_id and recovered_at else None
-    looked = checks.look(drill, receipt, settings) if receipt else checks.not_looked(drill, settings)
+    looked = _looked(drill, receipt, settings) if receipt else not_looked(drill, settings)
     return Facts(
         started_at=drill.started_at,
         modified=datetime.fromisoformat(modified) if modified else None,
@@ -54,6 +70,26 @@ def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: 
         rpo_limit_s=drill.args.get("rpo_limit_s"),
         looked=looked,
     )
+
+
+def _looked(drill: Drill, receipt: Mapping[str, Any], settings: Settings) -> tuple[Check, ...]:
+    # Not at the top: only rows that are there need what reads them.
+    from cdr_core.drill.checks import look
+
+    return look(drill, receipt, settings)
+
+
+def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
+    """The checks that a drill's plan asks for, where there is nothing to look at."""
+    wanted = drill.args["checks"]
+    in_table = str(drill.args["target"]).startswith("parquet:")
+    names = [name for name in (ROWS, VERIFY) if wanted[name] and in_table]
+    names += [f"{SQL}: {query['name']}" for query in wanted["sql"]]
+    checks = [Check(name, CheckResult.NOT_RUN, NOTHING) for name in names]
+    if wanted["flink_restore"]:
+        known = (CheckResult.NOT_RUN, NOTHING) if settings.drill_flink else (CheckResult.NOT_CONFIGURED, NO_FLINK)
+        checks.append(Check(FLINK_RESTORE, *known))
+    return tuple(checks)
 
 
 def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:

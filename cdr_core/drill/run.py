@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cdr_core.drill import share
-from cdr_core.drill.begin import Asked, begin, record_unbegun, refuse_if_given_up, was_begun
+from cdr_core.drill.begin import Asked, begin, record_unbegun, was_begun
 from cdr_core.drill.end import end
+from cdr_core.drill.patience import refuse_if_given_up
 from cdr_core.drill.verdict import Failure, FailureKind, failure_of
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Drill, Phase, Repository

@@ -13,6 +13,7 @@ from cdr_core.metadata import DrillOutcome
 
 RECOVERED, BALANCED, RTO, RPO = "recovered", "balanced", "rto", "rpo"
 ROWS, VERIFY, SQL, FLINK_RESTORE = "rows", "verify", "sql", "flink_restore"
+NO_FLINK = "No Flink is configured; CDR_DRILL_FLINK names the command that restores a checkpoint."
 
 
 class CheckResult(StrEnum):

@@ -74,7 +74,7 @@ def refuse_if_given_up(dag: str, run: str) -> None:
     """A drill whose time is over starts no further phase."""
     from datetime import UTC, datetime
 
-    from cdr_core.drill.begin import refuse_if_given_up as refuse
+    from cdr_core.drill.patience import refuse_if_given_up as refuse
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
