@@ -90,24 +90,25 @@ class Overview:
         self, limit: int = 50, offset: int = 0, states: Collection[RecoveryState] = (), search: str = ""
     ) -> RecoveryPage:
         """Newest first; no states = all. ``search`` is part of an id, a checkpoint, a target or a spec, in any case."""
-        wanted = _filtered(states, search)
-        page = (
-            wanted.order_by(RecoveryRow.created_at.desc(), RecoveryRow.id)
-            .limit(max(0, min(limit, LONGEST_PAGE)))
-            .offset(max(0, offset))
-        )
+        start, size = max(0, offset), max(0, min(limit, LONGEST_PAGE))
+        wanted = _filtered(states, search).order_by(RecoveryRow.created_at.desc(), RecoveryRow.id)
         with self._database.read() as session:
             by_state = _by_state(session)
-            unfiltered = not states and not search
-            total = sum(by_state.values()) if unfiltered else _count(session, wanted)
             # First the ids: a row holds its spec and its plan's summary, and only those that are shown are read whole.
-            return RecoveryPage(_lines(session, session.scalars(page).all()), total, by_state)
+            if search:
+                # Every row has to be looked at anyway: once, for both the page and the number.
+                found = session.scalars(wanted).all()
+                ids, total = found[start : start + size], len(found)
+            else:
+                ids = session.scalars(wanted.limit(size).offset(start)).all()
+                total = sum(by_state[state] for state in (states or RecoveryState))
+            return RecoveryPage(_lines(session, ids), total, by_state)
 
-    def ledger_sums(self, recovery_id: str) -> tuple[LedgerSum, ...]:
-        """One sum for each phase that has written its ledger, in the order of the phases."""
+    def ledger_sums(self, recovery_id: str, phases: Collection[Phase] = tuple(Phase)) -> tuple[LedgerSum, ...]:
+        """One sum for each of the phases that has written its ledger, in their order."""
         sums = (
             select(LedgerRow.phase, func.count(), func.sum(_whole_number("records")), func.sum(_whole_number("bytes")))
-            .where(LedgerRow.recovery_id == recovery_id)
+            .where(LedgerRow.recovery_id == recovery_id, LedgerRow.phase.in_(phases))
             .group_by(LedgerRow.phase)
         )
         with self._database.read() as session:
@@ -168,10 +169,6 @@ def _escaped(text: str) -> str:
 def _whole_number(name: str) -> ColumnElement[int]:
     """A number of a ledger line, by way of text: PostgreSQL would make 32 bits of it, which bytes outgrow."""
     return cast(LedgerRow.body[name].as_string(), BigInteger)
-
-
-def _count(session: Session, wanted: Select[str]) -> int:
-    return session.scalar(select(func.count()).select_from(wanted.subquery())) or 0
 
 
 def _by_state(session: Session) -> dict[RecoveryState, int]:

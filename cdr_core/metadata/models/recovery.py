@@ -48,13 +48,13 @@ class RecoveryRow(Base):
     plan_summary: Mapped[dict[str, Any] | None]
     server: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now, index=True)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class AttemptRow(Base):
     __tablename__ = "attempt"
-    __table_args__ = (Index("ix_attempt_runner", "recovery_id", "run", "task"),)
+    __table_args__ = (Index("ix_attempt_runner", "recovery_id", "run", "task"), Index("ix_attempt_run", "run"))
 
     recovery_id: Mapped[RecoveryKey]
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

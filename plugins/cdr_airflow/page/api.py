@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from cdr_airflow.page import access, views
 from cdr_airflow.page.database import Rows
 from cdr_airflow.page.exports import Exports
+from cdr_airflow.page.ledgers import Ledgers
 from cdr_airflow.page.recovery import detail
 from cdr_airflow.page.runs import recovery_of_run
 from cdr_core import settings
@@ -49,7 +50,8 @@ def recoveries(
 
 @router.get("/recoveries/{recovery}", dependencies=READ)
 def recovery(rows: Rows, recovery: str, request: Request, may_act: access.MayAct) -> dict[str, Any]:
-    return detail(rows, recovery, settings.load(), _exports(request), may_act=may_act)
+    ledgers: Ledgers = request.app.state.ledgers
+    return detail(rows, recovery, settings.load(), _exports(request), ledgers, may_act=may_act)
 
 
 @router.get("/recoveries/{recovery}/receipt", dependencies=READ)

@@ -15,6 +15,7 @@ from cdr_airflow.page import access, api, drills, prometheus
 from cdr_airflow.page.answers import add_handlers
 from cdr_airflow.page.database import Opened, Rows
 from cdr_airflow.page.exports import Exports
+from cdr_airflow.page.ledgers import Ledgers
 
 STATIC = Path(__file__).parent / "static"
 READ = [Depends(access.may_read)]
@@ -34,6 +35,7 @@ def make_page() -> FastAPI:
     app = FastAPI(title="cdr", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.database = Opened()
     app.state.exports = Exports()
+    app.state.ledgers = Ledgers()
     add_handlers(app)
     app.middleware("http")(_with_headers)
     app.include_router(drills.router)

@@ -7,6 +7,7 @@ from typing import Any
 
 from cdr_airflow.page import flow, views
 from cdr_airflow.page.exports import Exports
+from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.metadata import (
     Phase,
     PhaseState,
@@ -22,7 +23,7 @@ MOST_COMMANDS = 20
 
 
 def detail(
-    rows: Repository, recovery_id: str, settings: Settings, exports: Exports, *, may_act: bool
+    rows: Repository, recovery_id: str, settings: Settings, exports: Exports, ledgers: Ledgers, *, may_act: bool
 ) -> dict[str, Any]:
     """One recovery. Its reads are several transactions: what a running one says may be a moment apart."""
     now = datetime.now(UTC)
@@ -30,10 +31,10 @@ def detail(
     recovery = rows.recovery(recovery_id)
     checkpoints = rows.checkpoints(recovery_id)
     published = bool(rows.commit_log(recovery_id))
-    sums = rows.ledger_sums(recovery_id)
+    sums = ledgers.sums(rows, recovery_id, line.phases)
     source = next((each for each in sums if each.phase is Phase.READ), None)
     counted = Phase.FILTER if any(each.phase is Phase.FILTER for each in sums) else Phase.READ
-    flows = rows.flows(recovery_id, counted) if source is not None else None
+    flows = ledgers.flows(rows, recovery_id, counted) if source is not None else None
     drill = rows.drill_of(recovery_id)
     return views.line(line, now) | {
         "spec": recovery.spec,
