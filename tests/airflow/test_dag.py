@@ -19,45 +19,69 @@ from cdr_airflow.shipped import shipped
 ROOT = Path(__file__).resolve().parents[2]
 
 PARSE = """
-import json, sys, time
+import json, os, sys, time
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 import airflow.sdk.definitions.param, airflow.sdk.bases.operator, airflow.sdk.definitions.dag
-begun = time.process_time()
-bag = DagBag(sys.argv[1])
-took = time.process_time() - begun
 heavy = "pyspark pyarrow numba numpy pandas boto3 cdr_core.metadata cdr_core.phases cdr_core.flink".split()
-dag = bag.dags["cdr_recover"]
-print(json.dumps({
-    "took": took,
-    "errors": bag.import_errors,
-    "heavy": [name for name in heavy if name in sys.modules],
-    "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
-    "retries": {task.task_id: task.retries for task in dag.tasks},
-    "params": dag.params.dump(),
-    "serialised": len(json.dumps(DagSerialization.serialize_dag(dag))),
-}))
+found = []
+for more in json.loads(sys.argv[2]):
+    os.environ.update(more)
+    begun = time.process_time()
+    bag = DagBag(sys.argv[1])
+    took = time.process_time() - begun
+    dag = bag.dags["cdr_recover"]
+    found.append({
+        "took": took,
+        "errors": bag.import_errors,
+        "heavy": [name for name in heavy if name in sys.modules],
+        "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
+        "retries": {task.task_id: task.retries for task in dag.tasks},
+        "params": dag.params.dump(),
+        "serialised": len(json.dumps(DagSerialization.serialize_dag(dag))),
+    })
+print(json.dumps(found))
 """
 
 
-def parse(home: Path) -> dict[str, Any]:
-    """Read the DAG in a process of its own, as the DAG processor does."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "CDR_HOME": str(home)}
+def parse(*environments: dict[str, str]) -> list[dict[str, Any]]:
+    """Read the DAG under one environment after the other, in a process of its own, as the DAG processor does."""
     done = subprocess.run(
-        [sys.executable, "-c", PARSE, str(ROOT / "dags" / "cdr_recover.py")],
-        env=environment,
+        [sys.executable, "-c", PARSE, str(ROOT / "dags" / "cdr_recover.py"), json.dumps(environments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    parsed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    parsed: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])  # Airflow prints of its own accord, too
     return parsed
 
 
+DEFAULTS, DEMO, APPROVAL, UNKNOWN = "defaults", "with a demo", "approval wanted", "settings that do not load"
+
+
 @pytest.fixture(scope="module")
-def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return parse(tmp_path_factory.mktemp("home"))
+def home_with_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("demo")
+    shipped(home).unpack()
+    return home
+
+
+@pytest.fixture(scope="module")
+def all_parsed(tmp_path_factory: pytest.TempPathFactory, home_with_demo: Path) -> dict[str, dict[str, Any]]:
+    environments = {
+        DEFAULTS: {"CDR_HOME": str(tmp_path_factory.mktemp("home"))},
+        APPROVAL: {"CDR_APPROVAL": "true"},
+        UNKNOWN: {"CDR_APPROVAL": "perhaps"},
+        DEMO: {"CDR_HOME": str(home_with_demo), "CDR_APPROVAL": "false"},
+    }
+    return dict(zip(environments, parse(*environments.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def parsed(all_parsed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return all_parsed[DEFAULTS]
 
 
 def test_the_dag_is_the_five_phases_in_order(parsed: dict[str, Any]) -> None:
@@ -84,19 +108,25 @@ def test_without_a_demo_the_form_asks_for_everything(parsed: dict[str, Any]) -> 
     assert parsed["params"]["on_corrupt"] == "fail"
 
 
-def test_with_a_demo_the_form_can_be_sent_as_it_is(tmp_path: Path) -> None:
-    demo = shipped(tmp_path)
-    demo.unpack()
-    shown = parse(tmp_path)["params"]
+def test_with_a_demo_the_form_can_be_sent_as_it_is(all_parsed: dict[str, dict[str, Any]], home_with_demo: Path) -> None:
+    shown = all_parsed[DEMO]["params"]
     assert ParamsDict(form.recovery_params(form.NO_EXAMPLE)).keys() == shown.keys()
     params = ParamsDict(form.recovery_params(form.NO_EXAMPLE))
     params.update(shown)
-    assert params.validate()["checkpoint"] == str(demo.checkpoint)
+    assert params.validate()["checkpoint"] == str(shipped(home_with_demo).checkpoint)
 
 
-def test_settings_that_do_not_load_do_not_break_the_parsing(tmp_path: Path) -> None:
-    (tmp_path / "cdr.toml").write_text("no_such_setting = 1")
-    assert parse(tmp_path)["errors"] == {}
+@pytest.mark.parametrize("settings", [APPROVAL, UNKNOWN])
+def test_a_person_is_asked_before_commit_where_the_setting_says_so_and_where_nobody_knows(
+    all_parsed: dict[str, dict[str, Any]], settings: str
+) -> None:
+    # Settings that do not load do not break the parsing; the first task says what is wrong.
+    parsed = all_parsed[settings]
+    assert parsed["errors"] == {}
+    assert parsed["tasks"]["drain"] == ["approve"]
+    assert parsed["tasks"]["approve"] == ["commit"]
+    assert parsed["retries"]["approve"] == 0
+    assert parsed["heavy"] == []
 
 
 GOOD: dict[str, list[Any]] = {
@@ -104,7 +134,7 @@ GOOD: dict[str, list[Any]] = {
     "spec": ["/specs/a.yaml", "job: a\nexchanges: []"],
     "parallelism": ["2", 2, "same", "slow=2,gen=3", "Source: gen=4", "32768"],
     "to": [
-        *("parquet:/out", "parquet:file:///out", "parquet:s3://bucket/out", "none:"),
+        *("parquet:/out", "parquet:file:///out", "parquet:s3://bucket/out", "none:", "checkpoint:/out"),
         *("iceberg:lake/db.rows", "iceberg:lake/a.b.rows", "paimon:/warehouse/db.rows"),
     ],
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
@@ -127,7 +157,7 @@ BAD: dict[str, list[Any]] = {
         "paimon:warehouse/db.t",
         "paimon:/warehouse/t",
         "none:here",
-        "checkpoint:/out",
+        "checkpoint:out",
     ],
     "checkpoint_interval": ["", "soon", "10", "-1s"],
     "rto": ["", "soon", "15"],
