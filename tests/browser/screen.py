@@ -17,7 +17,7 @@ SIZE: ViewportSize = {"width": 1280, "height": 800}
 PATIENCE = 900_000
 """Milliseconds until something that Airflow works on is given up; other work may share the machine."""
 
-LOADING = 60_000
+LOADING = 180_000
 """Milliseconds for a page to show what it is asked for."""
 
 expect.set_options(timeout=LOADING)
@@ -50,6 +50,7 @@ class Screen:
     @classmethod
     def of(cls, page: Page, pictures: Pictures) -> Screen:
         screen = cls(page, pictures)
+        page.set_default_timeout(LOADING)
         page.on("pageerror", lambda error: screen.complaints.append(f"{page.url}: {error}"))
         page.on("response", lambda answer: screen.complaints.append(answer.url) if answer.status >= 500 else None)
         return screen
