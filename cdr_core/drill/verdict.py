@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from cdr_core.errors import Cancelled, CdrError, Corrupt, Fenced, Partial, Refused, SettingsRefused, Unbalanced
+from cdr_core.errors import CdrError, Corrupt, Partial, PlanRefused, SpecRefused, Unbalanced
 from cdr_core.metadata import DrillOutcome
 
 RECOVERED, BALANCED, RTO, RPO = "recovered", "balanced", "rto", "rpo"
@@ -121,18 +121,19 @@ class Failure:
 
 
 def failure_of(error: CdrError) -> Failure:
-    """A refusal blames the plan or its spec, so a recovery in earnest would be refused as well; what a retry may help
-    blames nobody.
+    """A failed recovery's error, with whom it blames."""
+    return Failure(blame(type(error)), str(error))
+
+
+def blame(kind: type[CdrError]) -> FailureKind:
+    """Bytes that do not decode, and a spec or parallelism that does not fit them, would stop a recovery in earnest as
+    well. What else is refused or fails (settings, storage, database, Spark, somebody's cancel) blames no checkpoint.
     """
-    if isinstance(error, Unbalanced | Partial):
-        kind = FailureKind.BALANCE
-    elif isinstance(error, SettingsRefused | Cancelled | Fenced):
-        kind = FailureKind.SURROUNDINGS
-    elif isinstance(error, Corrupt | Refused):
-        kind = FailureKind.CHECKPOINT
-    else:
-        kind = FailureKind.SURROUNDINGS
-    return Failure(kind, str(error))
+    if issubclass(kind, Unbalanced | Partial):
+        return FailureKind.BALANCE
+    if issubclass(kind, Corrupt | SpecRefused | PlanRefused):
+        return FailureKind.CHECKPOINT
+    return FailureKind.SURROUNDINGS
 
 
 @dataclass(frozen=True, slots=True)

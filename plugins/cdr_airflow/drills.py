@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdr_airflow import recoveries
-from cdr_core import settings
+from cdr_core import errors, settings
 from cdr_core.drill.plan import DrillPlan
 from cdr_core.drill.plans import load_plans
 from cdr_core.errors import CdrError
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 BY_HAND = "by-hand"
 """The plan of a drill that the form alone describes."""
-
-BLAMELESS = frozenset({"SettingsRefused", "Cancelled", "Fenced", "Killed", "Stopped"})
-"""Ends of a driver, by their class, that say nothing about the checkpoint although they are refusals."""
 
 Request = Mapping[str, str]
 
@@ -84,18 +81,18 @@ def refuse_if_given_up(dag: str, run: str) -> None:
 
 
 def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[[str], str] = str) -> str:
-    """Whom the error blames, as the verdict's process takes it."""
+    """Whom the error blames, as the verdict's process takes it; ``ended_as`` is the class that a driver named, whose
+    exit status tells less.
+    """
     from cdr_core.drill.begin import was_begun
-    from cdr_core.drill.verdict import Failure, FailureKind, failure_of
+    from cdr_core.drill.verdict import Failure, FailureKind, blame
     from cdr_core.metadata import Repository
 
-    found = failure_of(error)
-    sentence = clean(found.sentence)
-    blameless = ended_as in BLAMELESS
-    if not blameless:
-        with Repository.open(settings.load().database_url) as repository:
-            blameless = not was_begun(repository, drill_id(dag, run))
-    return json.dumps(Failure(FailureKind.SURROUNDINGS if blameless else found.kind, sentence).to_json())
+    named = getattr(errors, ended_as, None)
+    kind = named if isinstance(named, type) and issubclass(named, CdrError) else type(error)
+    with Repository.open(settings.load().database_url) as repository:
+        begun = was_begun(repository, drill_id(dag, run))
+    return json.dumps(Failure(blame(kind) if begun else FailureKind.SURROUNDINGS, clean(str(error))).to_json())
 
 
 def record(request: Request, dag: str, run: str) -> str:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from cdr_airflow import drills, metrics, notify
 from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
 from cdr_core import settings as settings_module
-from cdr_core.errors import Refused, SettingsRefused, StorageError
+from cdr_core.errors import Refused, SettingsRefused, StorageError, Unbalanced
 from cdr_core.metadata import DrillOutcome, Phase, Repository, upgrade
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.inline import run as run_inline
@@ -115,12 +115,12 @@ def test_the_first_task_begins_the_drill_and_the_verdict_passes_it(
 def test_a_failed_task_tells_the_verdict_whom_to_blame(
     repository: Repository, shipped: FixtureCheckpoint, told: Told
 ) -> None:
-    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: slow=two}}")
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: nobody=2}}")
     pushed: dict[tuple[str, str], Any] = {}
     with pytest.raises(AirflowFailException):
         execute(first(), pushed)
     assert '"kind": "CHECKPOINT"' in pushed["read", "failure"]
-    with pytest.raises(AirflowFailException, match=r"FAILED: recovered: .*slow=two"):
+    with pytest.raises(AirflowFailException, match=r"FAILED: recovered: .*nobody"):
         execute(verdict(), pushed)
     ((result, plan, text),) = told.alerts
     assert (result, plan) == ("FAILED", "nightly")
@@ -186,6 +186,8 @@ def test_a_drill_runs_on_its_share_whatever_the_connection_says(monkeypatch: pyt
         (Refused("x"), "SettingsRefused", "SURROUNDINGS"),
         (SettingsRefused("x"), "SettingsRefused", "SURROUNDINGS"),
         (StorageError("x"), "StorageError", "SURROUNDINGS"),
+        (Refused("x"), "PhaseRefused", "SURROUNDINGS"),
+        (Unbalanced("x"), "done", "BALANCE"),
     ],
 )
 def test_a_driver_that_was_refused_for_another_reason_blames_no_checkpoint(
