@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -173,6 +174,24 @@ def test_a_drill_that_does_not_pass_is_red_told_and_leaves_nothing(
     assert drill.error is not None
     assert drill.error in alert["text"]
     assert drill.id not in {path.name for path in scratch(live)}
+
+
+def test_the_page_and_the_metrics_say_what_the_notifier_said(live: Live) -> None:
+    """After the drills above: each result is where a person and a monitoring system look for it."""
+    shown = json.loads(page(live, "api/v1/drills"))
+    wanted = {"minutely": "PASSED", "late": "TIMED_OUT", "broken": "FAILED", "lost": "COULD_NOT_RUN"}
+    assert {row["plan"]: row["last_result"] for row in shown["plans"]}.items() >= wanted.items()
+    metrics = page(live, "metrics").splitlines()
+    for plan, result in wanted.items():
+        (line,) = [x for x in metrics if x.startswith("cdr_drills{") and f'plan="{plan}"' in x and f'"{result}"' in x]
+        assert float(line.rpartition(" ")[2]) >= 1
+
+
+def page(live: Live, path: str) -> str:
+    """What the Recoveries page's own address answers to somebody who is signed in."""
+    request = Request(f"{live.url}/cdr/{path}", headers={"Authorization": f"Bearer {live.client.token}"})
+    with urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
