@@ -11,17 +11,21 @@ from cdr_core.errors import PlanRefused, Refused
 from cdr_core.flink.checkpoint import load_checkpoint
 from cdr_core.flink.metadata import (
     AbsoluteFile,
+    ChangeStream,
+    CheckpointedChangelog,
     FileSegment,
     IdentifiedIncremental,
     IdentifiedKeyGroups,
     InlineBytes,
     KeyGroupRange,
+    LocalFile,
     NamedState,
     NullOperatorState,
     Offsets,
     OperatorState,
     OperatorStateHandle,
     RelativeFile,
+    StoredFileChanges,
     SubtaskState,
 )
 from cdr_core.flink.state import BlockKind, blocks, files_behind
@@ -131,6 +135,20 @@ def test_the_files_behind_an_operator_are_there(fixture_checkpoint: FixtureCheck
             assert file.path.startswith("file:")
     others = {path.name for path in checkpoint.path.iterdir() if path.name != "_metadata"} - relative
     assert all((checkpoint.path / other).read_bytes()[:4] == bytes(4) for other in others), "only channel state is left"
+
+
+def test_every_file_of_a_nested_handle_is_told() -> None:
+    names = ["meta", "shared", "private", "full", "log"]
+    meta, shared, private, full, log = (RelativeFile(name, 1) for name in names)
+    incremental = replace(
+        INCREMENTAL, meta=meta, shared=(LocalFile("1.sst", shared),), private=(LocalFile("CURRENT", private),)
+    )
+    changes = StoredFileChanges(KeyGroupRange(0, 1), (ChangeStream(0, log),), 1, 1, "id", "fs")
+    changelog = CheckpointedChangelog(
+        KeyGroupRange(0, 1), 1, (incremental, replace(KEYED, delegate=full)), (changes,), 1, 1, "id"
+    )
+    found = files_behind(operator([SubtaskState(0, managed_keyed=changelog)]))
+    assert [file.path for file in found] == names
 
 
 def test_a_file_that_two_subtasks_name_is_told_once() -> None:

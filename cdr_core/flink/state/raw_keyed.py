@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cdr_core.errors import Where
 from cdr_core.flink.keys import key_group_range
 from cdr_core.flink.metadata import FinishedSubtask, OperatorState
-from cdr_core.flink.state.baskets import overlapping, range_of
+from cdr_core.flink.state.baskets import overlapping
 from cdr_core.flink.state.names import name_of
 from cdr_core.flink.state.snapshots import RAW_NOTHING, FullHandle, Snapshot, merge_snapshots
 from cdr_core.flink.state.streams import Read, Write
@@ -42,4 +42,4 @@ class RawKeyedPlan:
         where = Where(operator=self.operator.label)
         snapshots = [Snapshot(each, self.read, where, RAW_NOTHING) for each in here]
         name = name_of(self.operator.operator_id, "raw keyed", index, self.parallelism)
-        return merge_snapshots(snapshots, max(first, range_of(here[0])[0]), last, name, write)
+        return merge_snapshots(snapshots, first, last, name, write)
