@@ -264,7 +264,7 @@ SETTINGS: tuple[Setting, ...] = (
         _parse_flag,
         "false",
         "",
-        "Output state becomes downstream input (not yet in what is written); one pass spills only with it on",
+        "In checkpoints that are written, output state becomes downstream input; one pass spills only with it on",
     ),
     Setting("checkpoint_during_recovery", _parse_flag, "true", "", "Recovery checkpoints while draining"),
     Setting(

@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
+from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
+from cdr_core.audit.independent.spec import read_spec
+from cdr_core.metadata import RecoveryCheckpointState
+from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
-from tests.support import inline
+from tests.flink.harness.java import FlinkFailed
+from tests.support import draining, inline
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
+from tests.support.oracle import Element
 
 FIXTURE = "v6_a_p3_back_pressure"
 
@@ -135,3 +141,69 @@ def test_a_job_of_any_shape_goes_on_where_it_was(flink: str, tmp_path: Path, nam
     last = restore(job, again, job.parallelism)
     assert last.rescaled == 0
     assert judge(job, ((record.gen or 0, record.seq or 0) for record in after.records), last) == Verdict()
+
+
+def test_what_is_left_out_is_all_that_is_missing(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    """A poison record taken out; and a channel that Flink cannot read, its rest put aside."""
+    source = fixture_checkpoint(FIXTURE)
+    damaged = source.copy(tmp_path / "damaged" / "chk-2")
+    poison, broken = _spoiled(source, damaged)
+    with pytest.raises(FlinkFailed):
+        restore(Job.of(source.path), damaged, 3)
+    drop = f"main:{poison.channel.up}:{poison.channel.down}:{poison.pos}"
+    out = tmp_path / "chk-2"
+    receipt = recover(damaged, source.spec, "same", out, on_corrupt="quarantine", drop_records=(drop,))
+    (aside,) = receipt["proof"]["quarantine"]
+    assert receipt["verdict"] == "partial"
+    gone = [e for e in source.oracle.by_channel[broken.channel][aside["from_pos"] :] if e.is_record]
+    missing = sorted((e.gen, e.seq) for e in (poison, *gone))
+    job = Job.of(source.path)
+    seen = restore(job, out, 3)
+    verdict = judge(job, in_flight(source), seen)
+    assert (verdict.lost, verdict.extra, verdict.repeated, verdict.misplaced) == (tuple(missing), (), (), ())
+    assert seen.rescaled == 0
+
+
+def _spoiled(source: FixtureCheckpoint, copy: Path) -> tuple[Element, Element]:
+    """A record to be taken out, and one of another channel whose length is nonsense now."""
+    channels = sorted(source.oracle.by_channel.items(), key=lambda item: len(item[1]))
+    poison = next(e for e in channels[0][1] if e.is_record)
+    at, elements = channels[-1]
+    broken = [e for e in elements if e.is_record][len(elements) // 3]
+    with Checkpoint(str(copy)) as opened:
+        (exchange,) = read_spec(str(source.spec))
+        found = opened.elements(exchange, Channel("main", at.up, at.down)).whole()
+        raw = found.data[found.starts[broken.pos] - 4 : found.ends[broken.pos]]
+    for path in copy.iterdir():
+        data = path.read_bytes()
+        if raw in data:
+            where = data.index(raw)
+            path.write_bytes(data[:where] + (1 << 30).to_bytes(4, "big") + data[where + 4 :])
+            return poison, broken
+    raise AssertionError("the record lies in two chunks; choose another")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_recovery_checkpoint_exported_in_the_middle_of_a_drain_is_restored(
+    flink: str,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parallelism: int,
+) -> None:
+    """The target of the recovery is a table: what is exported is a checkpoint all the same."""
+    draining.make_slow(monkeypatch)
+    source = fixture_checkpoint(FIXTURE)
+    request = RecoveryRequest(
+        str(source.path), str(source.spec), str(parallelism), f"parquet:{tmp_path / 'table'}", "20ms"
+    )
+    repository, recovery, _ = draining.spilled(request)
+    with repository:
+        killed = draining.drain_in_child(recovery, "drain.before-result=kill", inline.ThreadedWorkers(1))
+        assert draining.exit_status(killed) == -9
+        complete = [row for row in repository.checkpoints(recovery) if row.state is RecoveryCheckpointState.COMPLETED]
+        export_checkpoint(repository, recovery, complete[-1].checkpoint_id, str(tmp_path / "chk-2"))
+    require_restored(source, tmp_path / "chk-2", parallelism)
