@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from structlog.testing import capture_logs
 
-from cdr_airflow import recoveries
+from cdr_airflow import metrics, recoveries
 from cdr_airflow.operator import PhaseOperator
 from cdr_airflow.tether import tethered
 from cdr_core.errors import CdrError, DatabaseUnavailable, Fenced, SpecRefused
@@ -109,6 +110,41 @@ def test_the_first_task_creates_the_recovery_and_names_it_to_the_others(asked: l
     assert asked[1] == ("r1", "read", recoveries.TaskTry("manual__1", "read", 2))
     assert task.pushed["recovery"] == "r1"
     assert result["arguments"] == ["read", "--recovery", "r1", "--epoch", "7"]
+
+
+def test_the_first_task_says_the_plan_first_and_refuses_before_anything_exists(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recoveries, "what_if", lambda _: (["in flight: 295 KiB"], SpecRefused("it does not fit")))
+    monkeypatch.setattr("cdr_airflow.operator.Driver.start", lambda *_: pytest.fail("a driver was started"))
+    with capture_logs() as lines, pytest.raises(AirflowFailException, match="it does not fit"):
+        run(PhaseOperator(task_id="read", phase="read", request={}), FakeTask("read"))
+    assert "in flight: 295 KiB" in {line["event"] for line in lines}
+    assert asked == []
+
+
+def test_the_spark_ui_is_linked_while_the_driver_works(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN", "exit:1:spill: 1/2 units, 7 records")
+    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery: "http://localhost:4040")
+    operator, task = spill()
+    with pytest.raises(AirflowException):
+        run(operator, task)
+    assert task.pushed["_link_SparkLink"] == "http://localhost:4040"
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "outcome"),
+    [("ok", "done"), ("exit:5:bytes do not frame", "Corrupt"), ("exit:1:disk full", "CdrError")],
+)
+def test_a_task_tells_how_its_phase_ended(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, stand_in: str, outcome: str
+) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(metrics, "phase_ended", lambda phase, how, *_, **__: told.append((phase, how)))
+    monkeypatch.setenv("STAND_IN", stand_in)
+    with suppress(AirflowException):
+        run(*spill())
+    assert told == [("spill", outcome)]
 
 
 def test_the_epoch_is_taken_before_the_driver_exists(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
