@@ -23,6 +23,7 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import Rows, TableCommitter
 from cdr_core.commit.events import Close
 from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
+from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed
 from cdr_core.kernels import fingerprint
@@ -48,7 +49,9 @@ CHECKS_ANEW = True
 """Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again."""
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""About so much of a file is read back at once: a number of rows alone would be any number of bytes."""
+"""About so much of a file is read back at once, less with a small budget: a number of rows alone would be any number
+of bytes.
+"""
 
 CHECKED = ("exchange", "up", "down", "new_down", "raw")
 
@@ -185,24 +188,27 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     sink = sink_for(job.target)
     tallies: dict[ChannelKey, Tally] = {}
     for file in committable.files if sink.stores else ():
-        _tally_file(sink, file, tallies)
+        _tally_file(sink, file, tallies, min(BATCH_BYTES, row_group_bytes(job.memory_budget)))
     ledger = [Entry(key, tally).to_json() for key, tally in tallies.items()]
     return Outcome(committable.records, committable.bytes, {"ledger": ledger})
 
 
-def _tally_file(sink: Sink, file: PreparedFile, tallies: dict[ChannelKey, Tally]) -> None:
-    rows = max(1, BATCH_BYTES * file.records // max(file.bytes, 1))
+def _tally_file(sink: Sink, file: PreparedFile, tallies: dict[ChannelKey, Tally], size: int) -> None:
     with sink.open_file(file) as source:
-        for batch in _batches(pq.ParquetFile(source), rows):
+        for batch in _batches(pq.ParquetFile(source), size):
             for start, end in _same_channel(batch):
                 key = ChannelKey(*(batch.column(name)[start].as_py() for name in CHECKED[:-1]))
                 tally = _tally(batch.column("raw"), start, end)
                 tallies[key] = tallies.get(key, Tally()).then(tally)
 
 
-def _batches(file: pq.ParquetFile, rows: int) -> Iterator[pa.RecordBatch]:
-    """Row group by row group: an iterator over all of them would hold every byte it has read until it ends."""
+def _batches(file: pq.ParquetFile, size: int) -> Iterator[pa.RecordBatch]:
+    """About ``size`` bytes each, row group by row group: an iterator over all of them would hold every byte it has
+    read until it ends.
+    """
     for group in range(file.num_row_groups):
+        there = file.metadata.row_group(group)
+        rows = max(1, size * there.num_rows // max(there.total_byte_size, 1))
         yield from file.iter_batches(rows, row_groups=[group], columns=list(CHECKED))
 
 

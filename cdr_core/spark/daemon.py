@@ -23,6 +23,13 @@ _NO_THREADS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 
+_NOTHING_KEPT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Arrow's own allocator keeps what it was given back: 40 MiB and more in a worker whose budget is 2 MiB. It is chosen
+when pyarrow is imported.
+"""
+
+ENVIRONMENT = _NO_THREADS | _NOTHING_KEPT
+
 _PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
@@ -55,7 +62,7 @@ def _threads() -> int:
 
 
 if __name__ == "__main__":
-    for variable, value in _NO_THREADS.items():
+    for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     preload()
     # PySpark collects garbage after every task: 20 ms over the objects of these imports, which never are garbage, and

@@ -20,7 +20,7 @@ from tests.support import inline
 class Recovery:
     """One recovery; its phases run one by one."""
 
-    def __init__(self, checkpoint: Path, parallelism: str, to: str, **options: Any) -> None:
+    def __init__(self, checkpoint: Path | str, parallelism: str, to: str, **options: Any) -> None:
         request = RecoveryRequest(str(checkpoint), spec(LONG_KEY), parallelism, to, **options)
         self.repository: Repository
         self.repository, self.id, self.settings = inline.start(request)
@@ -44,7 +44,7 @@ class Recovery:
 
 
 @contextmanager
-def recovery(checkpoint: Path, parallelism: str, to: str, **options: Any) -> Iterator[Recovery]:
+def recovery(checkpoint: Path | str, parallelism: str, to: str, **options: Any) -> Iterator[Recovery]:
     made = Recovery(checkpoint, parallelism, to, **options)
     try:
         yield made

@@ -30,7 +30,7 @@ EXPECTED = {
     "spill": {"spill-and-drain-memory", "spill-disk", "spill-and-drain-disk"},
     "checkpoints": {"first-checkpoint", "checkpoint-cost"},
     "recoveries": {"five-phases-parquet", "one-pass-parquet"},
-    "memory": {"read-and-filter-memory", "five-phases-in-a-budget"},
+    "memory": {"read-and-filter-memory", "five-phases-in-a-budget", "five-phases-in-a-budget-s3"},
     "page": {"page-list", "page-last", "page-search", "page-recovery", "page-drills"},
 }
 

@@ -19,6 +19,7 @@ from cdr_core.errors import JobFailed
 from cdr_core.phases.unit import run_unit
 from cdr_core.phases.workers import CONNECT
 from cdr_core.settings import Settings
+from cdr_core.spark.daemon import ENVIRONMENT
 from cdr_core.spark.server import ServerSpec, start_server, stop_server, wait_ready
 from cdr_core.spark.session import open_session
 from cdr_core.spark.units import run_units
@@ -113,7 +114,10 @@ class ProcessWorkers:
 
 def _child() -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.benchmarks.worker"]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**ENVIRONMENT, **os.environ}  # as Spark's workers have it
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def _answer(child: subprocess.Popen[str]) -> dict[str, Any]:

@@ -16,6 +16,17 @@ COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
 WATERMARK = "cdr.watermark"
 
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+"""Rows held in memory before they become a row group; small groups make slow tables, larger ones add nothing."""
+
+LEAST_ROW_GROUP_BYTES = 512 * 1024
+"""Below this a file is more about its columns than about its rows."""
+
+BUDGET_SHARE = 8
+"""The rows of a group are there three times for a moment (as batches, encoded, compressed), and the allocator keeps
+about as much again.
+"""
+
 KINDS = ("checkpoint:DIR", "parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
 
 
@@ -64,6 +75,11 @@ class LookUp:
         return base in self.known
 
 
+def row_group_bytes(budget: int) -> int:
+    """How large row groups are where a task may hold so many bytes."""
+    return min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, budget // BUDGET_SHARE))
+
+
 class TableWriter(Protocol):
     """Writes rows to one file that nobody can see; ``prepared`` is known after a clean exit."""
 
@@ -85,8 +101,12 @@ class Sink(Protocol):
     def create(self, schema: pa.Schema) -> None:
         """Make the table if there is none; one with other columns is refused. Safe to repeat; only the driver calls."""
 
-    def writer(self, name: str, schema: pa.Schema) -> AbstractContextManager[TableWriter]:
-        """A writer on an executor; ``name`` is unique to the attempt of the task that calls."""
+    def writer(
+        self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
+    ) -> AbstractContextManager[TableWriter]:
+        """A writer on an executor, which holds about ``row_group`` bytes of rows before it writes them; ``name`` is
+        unique to the attempt of the task that calls.
+        """
 
     def look_up(self, commit_user: str) -> LookUp:
         """The current base and everything this user published."""

@@ -94,7 +94,7 @@ class CheckpointSink:
     def create(self, schema: pa.Schema) -> None:
         """Directories come with the first file."""
 
-    def writer(self, name: str, schema: pa.Schema) -> NoReturn:
+    def writer(self, name: str, schema: pa.Schema, row_group: int = 0) -> NoReturn:
         raise IllegalState("a checkpoint has no rows")
 
     def channel_file(self, name: str) -> AbstractContextManager[ChannelFile]:

@@ -16,10 +16,8 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.errors import Unreadable
 from cdr_core.storage.local import explained, sync_directory
 
-ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Rows held in memory before they become a row group; small groups make slow tables."""
-
-CHUNK = 8 * 1024 * 1024
+CHUNK = 1024 * 1024
+"""Bytes of a prepared file that are looked at together when its sum is taken."""
 LOST = "the source checkpoint is untouched: recover it to another target"
 
 
@@ -99,8 +97,9 @@ class Summed:
 class ParquetFileWriter:
     """See :class:`cdr_core.commit.sinks.base.TableWriter`."""
 
-    def __init__(self, output: Output, path: str, schema: pa.Schema) -> None:
+    def __init__(self, output: Output, path: str, schema: pa.Schema, row_group: int) -> None:
         self._output, self._path, self._schema = output, path, schema
+        self._row_group = row_group
         self._summed = Summed(output)
         self._writer = pq.ParquetWriter(self._summed, schema, compression="zstd", compression_level=1)
         self._pending: list[pa.RecordBatch] = []
@@ -112,7 +111,7 @@ class ParquetFileWriter:
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         self._records += batch.num_rows
-        if self._pending_bytes >= ROW_GROUP_BYTES:
+        if self._pending_bytes >= self._row_group:
             self._flush()
 
     def _flush(self) -> None:
@@ -138,9 +137,9 @@ class ParquetFileWriter:
 
 
 @contextmanager
-def parquet_writer(output: Output, path: str, schema: pa.Schema) -> Iterator[ParquetFileWriter]:
+def parquet_writer(output: Output, path: str, schema: pa.Schema, row_group: int) -> Iterator[ParquetFileWriter]:
     """A writer whose file is durable after a clean exit and gone after any other."""
-    writer = ParquetFileWriter(output, path, schema)
+    writer = ParquetFileWriter(output, path, schema, row_group)
     try:
         yield writer
         writer.close()

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.config import Config
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, ROW_GROUP_BYTES, LookUp, Publication, Published
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer, require_files, require_sum
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
@@ -121,13 +121,15 @@ class IcebergSink:
                 table = self._catalog.create_table_if_not_exists(self._name, _creatable(schema))
         self._require_fit(table, schema)
 
-    def writer(self, name: str, schema: pa.Schema) -> AbstractContextManager[ParquetFileWriter]:
+    def writer(
+        self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
+    ) -> AbstractContextManager[ParquetFileWriter]:
         table = self._require_table()
         stored = pa.schema([narrow(field) for field in schema_to_pyarrow(table.schema())])
         ours = pa.schema([stored.field(column) for column in schema.names])
         with explained(f"write to table {self._name}", _CHECK):
             location = table.location_provider().new_data_location(f"cdr/{name}.parquet")
-            return parquet_writer(IcebergOutput(table.io, location), location, ours)
+            return parquet_writer(IcebergOutput(table.io, location), location, ours, row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
         table = self._table()

@@ -26,7 +26,15 @@ from pypaimon.write.commit_message import CommitMessage
 from pypaimon.write.file_store_commit import FileStoreCommit
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, WATERMARK, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import (
+    COMMIT_ID,
+    COMMIT_USER,
+    ROW_GROUP_BYTES,
+    WATERMARK,
+    LookUp,
+    Publication,
+    Published,
+)
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import (
     LocalOutput,
@@ -112,9 +120,11 @@ class PaimonSink:
                 sync_files(sorted((Path(str(table.table_path)) / "schema").iterdir()))
         self._require_fit(table, schema)
 
-    def writer(self, name: str, schema: pa.Schema) -> AbstractContextManager[ParquetFileWriter]:
+    def writer(
+        self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
+    ) -> AbstractContextManager[ParquetFileWriter]:
         path = _data_file(self._require_table(), f"data-cdr-{name.replace('/', '-')}.parquet")
-        return parquet_writer(LocalOutput(Path(path)), path, schema)
+        return parquet_writer(LocalOutput(Path(path)), path, schema, row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
         table = self._table()

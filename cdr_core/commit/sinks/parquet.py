@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, ROW_GROUP_BYTES, LookUp, Publication, Published
 from cdr_core.commit.sinks.files import (
     LocalOutput,
     Output,
@@ -81,9 +81,11 @@ class ParquetSink:
     def create(self, schema: pa.Schema) -> None:
         """Files carry their own columns, and directories come with the first of them."""
 
-    def writer(self, name: str, schema: pa.Schema) -> AbstractContextManager[ParquetFileWriter]:
+    def writer(
+        self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
+    ) -> AbstractContextManager[ParquetFileWriter]:
         relative = f"data/{name}.parquet"
-        return parquet_writer(self._place.output(join(self._directory, relative)), relative, schema)
+        return parquet_writer(self._place.output(join(self._directory, relative)), relative, schema, row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
         published, numbers = [], set()
