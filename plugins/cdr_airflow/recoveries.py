@@ -161,9 +161,10 @@ def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:
 def driver_environment() -> dict[str, str]:
     """The task's environment as a driver may see it.
 
-    Airflow's own variables stay behind: they hold its secrets, and its channels mean nothing to a driver.
+    Airflow's own variables stay behind: they hold its secrets and connections, and its channels mean nothing to a
+    driver.
     """
-    hidden = ("AIRFLOW__", "__AIRFLOW", "_AIRFLOW")
+    hidden = ("AIRFLOW_", "__AIRFLOW", "_AIRFLOW")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     library = str(Path(cdr_core.__file__).resolve().parent.parent)
     paths = [library, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]

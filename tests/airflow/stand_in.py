@@ -38,7 +38,7 @@ def main() -> int:
         Path(file).with_suffix(".part").rename(file)
     if verb in {"sleep", "stubborn"}:
         time.sleep(60)
-    print(json.dumps({"arguments": sys.argv[1:], "airflow": [n for n in os.environ if n.startswith("AIRFLOW__")]}))
+    print(json.dumps({"arguments": sys.argv[1:], "airflow": [n for n in os.environ if n.startswith("AIRFLOW_")]}))
     return 0
 
 

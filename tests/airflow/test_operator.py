@@ -216,6 +216,7 @@ def test_every_line_of_the_driver_is_in_the_task_log(asked: list[Any], monkeypat
 
 def test_the_driver_does_not_see_the_secrets_of_airflow(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "secret")
+    monkeypatch.setenv("AIRFLOW_CONN_ELSEWHERE", "postgres://user:secret@host/db")
     assert run(*spill())["airflow"] == []
 
 
