@@ -9,7 +9,7 @@ import pytest
 from cdr_core.errors import NotFound
 from cdr_core.metadata import AttemptState, DrillOutcome, Phase, PhaseState, RecoveryState, Repository
 from cdr_core.metadata.progress import eta_s, fraction
-from tests.metadata.steps import begin, finish, new_recovery, reach, runner
+from tests.metadata.steps import begin, new_recovery, reach, runner
 
 
 def line(down: int, new_down: int | None, records: int, size: int, exchange: str = "e") -> dict[str, object]:
@@ -118,6 +118,8 @@ def test_progress_is_unknown_before_anybody_knows_and_whole_when_done(repository
     half = repository.phases(attempt.recovery_id)[0]
     assert fraction(half) == 0.5
     assert eta_s(half, datetime.now(UTC)) is not None
-    done = finish(repository, attempt.recovery_id, Phase.READ)
-    assert repository.phases(done.recovery_id)[0].state is PhaseState.DONE
-    assert fraction(repository.phases(done.recovery_id)[0]) == 1.0
+    with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
+        transaction.record_unit(Phase.READ, "two", "/m.json", 1, 75, {})
+        transaction.finish_phase(Phase.READ, {})
+    done = repository.phases(attempt.recovery_id)[0]
+    assert (done.state, fraction(done), eta_s(done, datetime.now(UTC))) == (PhaseState.DONE, 1.0, None)

@@ -6,8 +6,13 @@ a tenth of the time of its migrations.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 # As Airflow's own entry does: whoever serves requests may read what tasks may not.
 os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
@@ -19,7 +24,29 @@ def main(port: int) -> None:
     from airflow.utils.db import initdb
 
     initdb()
-    uvicorn.run(create_app(apps="core"), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+    app = create_app(apps="core")
+    Path(os.environ["AIRFLOW_HOME"], "routes.json").write_text(json.dumps(routes()))
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every route of the page, with something in place of its parameters: what a test must not forget."""
+    from fastapi.routing import APIRoute
+
+    from cdr_airflow.page.app import make_page
+
+    found = []
+    for route in _flat(make_page().routes):
+        if isinstance(route, APIRoute):
+            path = re.sub(r"\{[^}]+\}", "x", route.path.replace("{number}", "1"))
+            found += [(method, path) for method in sorted(route.methods)]
+    return found
+
+
+def _flat(routes: Any) -> Iterator[Any]:
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from [route] if inner is None else _flat(inner.routes)
 
 
 if __name__ == "__main__":

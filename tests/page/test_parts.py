@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from cdr_airflow.page import flow, prometheus
+from cdr_airflow.page.exporting import Written
 from cdr_airflow.page.exports import Exports, place
 from cdr_core.errors import CdrError, NotReady, Refused
 from cdr_core.metadata import AttemptState, Drill, DrillOutcome, RecoveryCheckpointState, RecoveryState
 from cdr_core.metadata.overview import Flow
 from cdr_core.metadata.statistics import DrillCount, Statistics
-from cdr_core.phases.export import Exported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -130,19 +130,18 @@ def test_labels_of_metrics_are_escaped_and_every_state_has_a_sample() -> None:
 def test_an_export_that_takes_long_is_told_to_be_running_and_a_second_one_waits(tmp_path: Path) -> None:
     gate, root = threading.Event(), str(tmp_path)
 
-    def slowly(_: Any, recovery: str, number: int, directory: str) -> Exported:
+    def slowly(_recovery: str, _number: int, directory: str) -> Written:
         assert gate.wait(30)
         Path(directory).mkdir()
         (Path(directory) / "_metadata").write_bytes(b"whole")
-        return Exported(directory, 5, 50)
+        return Written(directory, 5, 50)
 
     exports = Exports(slowly, patience=0.05)
-    repository: Any = None
-    assert exports.start(repository, root, "r-1", 3) == {"state": "RUNNING", "directory": f"{root}/r-1-chk-3"}
-    assert exports.start(repository, root, "r-1", 3)["state"] == "RUNNING", "asking again is not another export"
+    assert exports.start(root, "r-1", 3) == {"state": "RUNNING", "directory": f"{root}/r-1-chk-3"}
+    assert exports.start(root, "r-1", 3)["state"] == "RUNNING", "asking again is not another export"
     assert exports.state_of(root, "r-1", 3) == "…"
     with pytest.raises(NotReady, match="another export"):
-        exports.start(repository, root, "r-2", 1)
+        exports.start(root, "r-2", 1)
     running = exports._running
     assert running is not None
     gate.set()
@@ -152,12 +151,11 @@ def test_an_export_that_takes_long_is_told_to_be_running_and_a_second_one_waits(
 
 
 def test_an_export_that_fails_says_so_now_and_later(tmp_path: Path) -> None:
-    def refused(*_: Any) -> Exported:
+    def refused(*_: Any) -> Written:
         raise Refused("the spill is on another host")
 
     exports = Exports(refused)
-    repository: Any = None
     with pytest.raises(CdrError, match="another host"):
-        exports.start(repository, str(tmp_path), "r-1", 1)
+        exports.start(str(tmp_path), "r-1", 1)
     assert exports.failure_of(str(tmp_path), "r-1", 1) == "the spill is on another host."
     assert exports.state_of(str(tmp_path), "r-1", 1) is None

@@ -55,7 +55,7 @@ def answer(request: Request, status: int, error: str, hint: str = "") -> Respons
     fields = {
         "base": f"{base}/",
         "status": f"{status} {HTTPStatus(status).phrase}",
-        "error": error,
+        "error": f"{error[:1].upper()}{error[1:]}",
         "hint": f"{hint[:1].upper()}{hint[1:]}." if hint else "",
         "login": _login(request) if status == HTTPStatus.UNAUTHORIZED else "",
         "again": str(request.url) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "",

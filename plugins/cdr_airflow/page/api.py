@@ -86,7 +86,7 @@ def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
 def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> JSONResponse:
     """Write it below the export root as a checkpoint in Flink's format: 201 when it is there, 202 while it is made."""
     known = rows.recovery(recovery)
-    state = _exports(request).start(rows, settings.load().export_root, known.id, number)
+    state = _exports(request).start(settings.load().export_root, known.id, number)
     return JSONResponse({"recovery": known.id, "checkpoint": number, **state}, 201 if state["state"] == "DONE" else 202)
 
 

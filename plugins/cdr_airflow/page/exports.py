@@ -1,7 +1,7 @@
 """Exports of recovery checkpoints, below one root: a web user chooses a checkpoint, never a path.
 
-An export may take minutes, longer than a browser waits. It runs in a thread of the api-server; ``_metadata`` is written
-last and exclusively, so whether it is finished is seen in the directory itself, by every worker and after a restart.
+An export may take minutes, longer than a browser waits. It runs in a process of its own; ``_metadata`` is written last
+and exclusively, so whether it is finished is seen in the directory itself, by every worker and after a restart.
 What failed is remembered by this process only.
 """
 
@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
+from cdr_airflow.page.exporting import Written, export_in_child
 from cdr_core.errors import CdrError, NotReady
-from cdr_core.metadata import Repository
 from cdr_core.storage import join, storage_for
 
 PATIENCE_SECONDS = 20.0
@@ -22,23 +22,23 @@ PATIENCE_SECONDS = 20.0
 
 METADATA_FILE = "_metadata"
 
-Work = Callable[[Repository, str, int, str], Any]
+Work = Callable[[str, int, str], Written]
 
 
 class Exports:
     """At most one export at a time: they copy whole spill sets, and the api-server has other things to do."""
 
-    def __init__(self, work: Work | None = None, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, work: Work = export_in_child, patience: float = PATIENCE_SECONDS) -> None:
         self._work, self._patience = work, patience
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._running: tuple[str, Future[Any]] | None = None
+        self._running: tuple[str, Future[Written]] | None = None
         self._failed: dict[str, str] = {}
 
-    def start(self, repository: Repository, root: str, recovery: str, number: int) -> dict[str, Any]:
+    def start(self, root: str, recovery: str, number: int) -> dict[str, Any]:
         """The finished export, or ``RUNNING``; an export that failed in time is raised."""
         directory = place(root, recovery, number)
-        future = self._submit(directory, lambda: self._export(repository, recovery, number, directory))
+        future = self._submit(directory, lambda: self._export(recovery, number, directory))
         try:
             exported = future.result(self._patience)
         except NotYet:
@@ -63,7 +63,7 @@ class Exports:
         with self._lock:
             return self._failed.get(place(root, recovery, number))
 
-    def _submit(self, directory: str, work: Callable[[], Any]) -> Future[Any]:
+    def _submit(self, directory: str, work: Callable[[], Written]) -> Future[Written]:
         with self._lock:
             if self._running is not None and not self._running[1].done():
                 if self._running[0] == directory:
@@ -76,9 +76,9 @@ class Exports:
             self._running = (directory, future)
             return future
 
-    def _export(self, repository: Repository, recovery: str, number: int, directory: str) -> Any:
+    def _export(self, recovery: str, number: int, directory: str) -> Written:
         try:
-            return self._worker()(repository, recovery, number, directory)
+            return self._work(recovery, number, directory)
         except CdrError as error:
             self._remember(directory, str(error))
             raise
@@ -89,13 +89,6 @@ class Exports:
     def _remember(self, directory: str, sentence: str) -> None:
         with self._lock:
             self._failed[directory] = sentence
-
-    def _worker(self) -> Work:
-        if self._work is not None:
-            return self._work
-        from cdr_core.phases.export import export_checkpoint
-
-        return export_checkpoint
 
 
 def place(root: str, recovery: str, number: int) -> str:

@@ -58,7 +58,7 @@ async function save(answer, number, memory, refresh) {
 }
 
 function refusal(error) {
-  return { kind: "bad", what: `${error.message}.`, more: error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "" };
+  return { kind: "bad", what: `${error.message[0].toUpperCase()}${error.message.slice(1)}.`, more: error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "" };
 }
 
 function table(answer, memory, refresh) {

@@ -86,7 +86,11 @@ function history(answer, open, refresh) {
 function checks(each) {
   if (!each.checks.length) return h("div", { class: "checks" }, h("p", {}, each.error ?? "No checks yet: the drill runs."));
   return h("div", { class: "checks", "data-testid": "checks" }, each.checks.map((check) =>
-    h("div", { class: "check" }, h("div", { class: "stack" }, h("b", {}, check.name), h("div", {}, h("span", { class: `pill ${kind(check.result)}` }, word(check.result)))), h("div", {}, check.sentence), check.means && h("div", { class: "means" }, check.means), check.do && h("div", { class: "do" }, h("b", {}, "What to do: "), check.do)),
+    h(
+      "div", { class: "check named" },
+      h("div", {}, h("span", { class: `pill ${kind(check.result)}` }, word(check.result))), h("b", { class: "wraps" }, check.name),
+      h("div", {}, check.sentence, check.means && h("div", { class: "means" }, check.means), check.do && h("div", { class: "do" }, h("b", {}, "What to do: "), check.do)),
+    ),
   ));
 }
 

@@ -75,8 +75,8 @@ async function follow(page) {
   function failed(error) {
     shown = "failure";
     const hint = error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "";
-    const sentence = error instanceof Failure ? `${error.message}.` : "The page failed, which it never should.";
-    const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database is away" }[error.status] ?? "Something failed";
+    const sentence = error instanceof Failure ? `${error.message[0].toUpperCase()}${error.message.slice(1)}.` : "The page failed, which it never should.";
+    const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database cannot be used now" }[error.status] ?? "Something failed";
     main.replaceChildren(h("h1", {}, title), notice("bad", "failure", sentence, hint));
     fresh.textContent = lastFresh ? `Last answer at ${clock(lastFresh)}` : "";
     fresh.classList.add("old");
