@@ -105,7 +105,10 @@ def _load(events: Events) -> DAG:
     bag = DagBag(DAG_FILE)
     if bag.import_errors:
         raise RuntimeError(next(iter(bag.import_errors.values())))
-    return bag.dags["cdr_recover"]
+    dag = bag.dags["cdr_recover"]
+    # Nobody watches over a deadline here, and Airflow 3.3 fails a test run that has one after its last task.
+    dag.deadline = None
+    return dag
 
 
 def _listener(log: TaskLog, events: Events) -> object:
