@@ -178,6 +178,14 @@ def test_an_incremental_snapshot_serves_ranges_inside_its_own_as_it_is() -> None
     assert [each.managed_keyed for each in again] == handles
 
 
+def test_no_handle_stands_alone_in_one_subtask_and_is_in_the_basket_of_another() -> None:
+    """From 2 to 3 only the middle one needs both; Flink refuses to claim a checkpoint with one id in two ways."""
+    memory, handles = Memory(), [_incremental(0, 12), _incremental(12, 12)]
+    moved = [each.managed_keyed for each in memory.moved(_operator(handles), 3)]
+    inside = [list(each.materialized) for each in moved if isinstance(each, CheckpointedChangelog)]
+    assert inside == [handles[:1], handles, handles[1:]]
+
+
 def test_incremental_snapshots_are_merged_in_a_basket_also_from_baskets() -> None:
     memory, handles = Memory(), [_incremental(0, 8), _incremental(8, 8), _incremental(16, 8)]
     moved = memory.moved(_operator(handles), 2)

@@ -37,12 +37,18 @@ _Incremental = Incremental | IdentifiedIncremental
 
 @dataclass(frozen=True, slots=True)
 class KeyedPlan:
-    """Which old handles each new subtask needs. ``mergeable`` says whether their bytes can be laid into one file."""
+    """Which old handles each new subtask needs. ``mergeable`` says whether their bytes can be laid into one file.
+
+    ``aligned`` says whether every old range begins where a new one does, so that none has to be merged. Otherwise all
+    handles that are not merged go into baskets, also where one would do: Flink notes a handle by its id in one way if
+    it stands alone and in another if it is in a basket, and does not start a job that claims a checkpoint with both.
+    """
 
     operator: OperatorState
     parallelism: int
     handles: tuple[KeyedHandle, ...]
     mergeable: bool
+    aligned: bool
     version: int
     checkpoint_id: int
     read: Read
@@ -66,7 +72,9 @@ class KeyedPlan:
             len(handles),
         )
         ordered = tuple(sorted(handles, key=range_of))
-        return cls(operator, parallelism, ordered, mergeable, version, checkpoint_id, read)
+        begins = {key_group_range(index, parallelism, operator.max_parallelism)[0] for index in range(parallelism)}
+        aligned = all(range_of(each)[0] in begins for each in ordered)
+        return cls(operator, parallelism, ordered, mergeable, aligned, version, checkpoint_id, read)
 
     def write(self, index: int, write: Write) -> KeyedHandle | None:
         """The handle of a new subtask, its bytes written where they are merged; ``None`` where it has no such state."""
@@ -77,7 +85,7 @@ class KeyedPlan:
             return None
         if self._mergeable(here):
             return self._merged([each for each in here if isinstance(each, FullHandle)], first, last, name, write)
-        if self._in_one(here):
+        if self.aligned and self._in_one(here):
             return here[0]  # whole: the backend clips what lies outside of its range, as when Flink rescales
         reason = self.refusal(index)
         if reason is not None:
