@@ -297,6 +297,13 @@ SETTINGS: tuple[Setting, ...] = (
         "path or URI",
         "Where the Recoveries page exports recovery checkpoints to, and nowhere else; home/exports",
     ),
+    Setting(
+        "pin_files",
+        _parse_flag,
+        "false",
+        "",
+        "A file beside the source checkpoint names the recovery that needs it; the source itself is never changed",
+    ),
     Setting("approval", _parse_flag, "false", "", "A person approves in Airflow before commit"),
     Setting(
         "rto",
@@ -378,6 +385,7 @@ class Settings:
     retained_checkpoints: int
     commit: str
     export_root: str
+    pin_files: bool
     approval: bool
     rto: float
     notify_webhook: str

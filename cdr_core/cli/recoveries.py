@@ -75,7 +75,12 @@ def cancel(
     """Stop a recovery for good; refused once something may have been published."""
     with open_repository(load_settings()) as repository:
         repository.cancel(recovery, force=force)
-        state = str(repository.recovery(recovery).state)
+        cancelled = repository.recovery(recovery)
+        state = str(cancelled.state)
+        if state == "CANCELLED":
+            from cdr_core.phases.pin_file import unpin
+
+            unpin(cancelled)
     waiting = "" if state == "CANCELLED" else ", its runner stops within seconds"
     print_json({"recovery": recovery, "state": state}) if as_json else typer.echo(f"{recovery}: {state}{waiting}")
 

@@ -28,6 +28,7 @@ from cdr_core.metadata import (
 )
 from cdr_core.phases.meter import read_meters
 from cdr_core.phases.onepass.mode import Way, refuse_mixing
+from cdr_core.phases.pin_file import unpin
 from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan, step_of
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
@@ -239,6 +240,7 @@ def run_phase(
     result = run_attempt(drive, workers, work)
     if phase.successor is None:
         workers.end(drive)
+        unpin(drive.recovery)
     return result
 
 
@@ -251,6 +253,7 @@ def run_attempt(drive: Drive, workers: Workers, work: Callable[[], Mapping[str, 
         raise
     except Cancelled:
         workers.end(drive)
+        unpin(drive.recovery)
         raise
     except CdrError as error:
         _record_failure(drive, str(error))

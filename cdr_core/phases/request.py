@@ -11,9 +11,11 @@ from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
 from cdr_core.drain.rows import table_schema
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.flink.checkpoint import Checkpoint
-from cdr_core.metadata import NewRecovery, Recovery, Repository, new_recovery_id
+from cdr_core.metadata import NewRecovery, Recovery, RecoveryState, Repository, new_recovery_id
 from cdr_core.phases.coordination import AT_END, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
+from cdr_core.phases.pin_file import SETTING as PIN_FILE
+from cdr_core.phases.pin_file import pin, pin_file_of
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
 from cdr_core.phases.read import DROP_RECORDS
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
@@ -113,7 +115,8 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
     """The recovery's row, and whether it is new."""
     checked = check(request, settings)
     recovery_id = new_recovery_id()
-    return repository.create_recovery(
+    pinned = {PIN_FILE: pin_file_of(checked.checkpoint.directory, recovery_id)} if settings.pin_files else {}
+    recovery, is_new = repository.create_recovery(
         NewRecovery(
             id=recovery_id,
             source=checked.checkpoint.directory,
@@ -129,11 +132,14 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
                 **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
-            settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass},
+            settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass, **pinned},
             workspace=join(settings.workspace, recovery_id),
             host_id=None if settings.shares_workspace else host_id(),
         )
     )
+    if recovery.state is not RecoveryState.DONE:
+        pin(recovery)
+    return recovery, is_new
 
 
 def _goes_downstream(target: str, settings: Settings) -> bool:
