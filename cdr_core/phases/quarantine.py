@@ -145,8 +145,8 @@ def require_all_bytes(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
             dropped = channel["dropped"]["bytes"] if "dropped" in channel else 0
             if recovered + aside + dropped != channel["size"]:
                 raise Unbalanced(
-                    f"read does not balance: {recovered} bytes recovered, {aside} in quarantine and {dropped} left out"
-                    f" of a channel of {channel['size']}",
+                    f"read does not balance: {recovered} bytes recovered and {aside} in quarantine"
+                    f"{f' and {dropped} left out' if dropped else ''} of a channel of {channel['size']}",
                     where=place(plan, channel["channel"]),
                     hint="nothing was published",
                 )

@@ -23,7 +23,7 @@ from cdr_core.phases.quarantine import (
     require_all_bytes,
 )
 from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.rescale.drops import drops_by_channel, parse_drops
+from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
 from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -57,7 +57,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
         with drive.fenced() as transaction:
             transaction.save_plan(plan.sha256, uri, {**summary(plan), "source_modified": modified.isoformat()})
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
-    return units(drive.plan, drops)
+    return with_drops(units(drive.plan), drops)
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -94,9 +94,8 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     )
 
 
-def units(plan: Plan, drops: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> dict[str, Any]:
-    """Channels packed into batches of about the plan's split size, in plan order; ``drops`` by channel."""
-    drops = drops or {}
+def units(plan: Plan) -> dict[str, Any]:
+    """Channels packed into batches of about the plan's split size, in plan order."""
     batches: list[list[int]] = []
     room = 0
     for number, channel in enumerate(plan.channels):
@@ -105,12 +104,14 @@ def units(plan: Plan, drops: Mapping[int, Sequence[tuple[int, int]]] | None = No
             room = plan.split_size
         batches[-1].append(number)
         room -= channel.bytes
+    return {f"{index:05d}": {"channels": batch} for index, batch in enumerate(batches)}
+
+
+def with_drops(of: Mapping[str, Any], drops: Mapping[int, Ranges]) -> dict[str, Any]:
+    """The units, each with the positions that are to be left out of its channels."""
     return {
-        f"{index:05d}": {
-            "channels": batch,
-            **({"drops": {str(n): drops[n] for n in batch if n in drops}} if drops.keys() & set(batch) else {}),
-        }
-        for index, batch in enumerate(batches)
+        name: {**unit, "drops": own} if (own := {str(n): drops[n] for n in unit["channels"] if n in drops}) else unit
+        for name, unit in of.items()
     }
 
 

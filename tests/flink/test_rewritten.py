@@ -13,6 +13,7 @@ from cdr_core.audit.independent.spec import read_spec
 from cdr_core.metadata import RecoveryCheckpointState
 from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
+from tests.audit.recovered import spoil_tag
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed
 from tests.support import draining, inline
@@ -167,7 +168,7 @@ def test_what_is_left_out_is_all_that_is_missing(
 
 
 def _spoiled(source: FixtureCheckpoint, copy: Path) -> tuple[Element, Element]:
-    """A record to be taken out, and one of another channel whose length is nonsense now."""
+    """A record to be taken out, and one of another channel that has a tag now which no element has."""
     channels = sorted(source.oracle.by_channel.items(), key=lambda item: len(item[1]))
     poison = next(e for e in channels[0][1] if e.is_record)
     at, elements = channels[-1]
@@ -175,14 +176,8 @@ def _spoiled(source: FixtureCheckpoint, copy: Path) -> tuple[Element, Element]:
     with Checkpoint(str(copy)) as opened:
         (exchange,) = read_spec(str(source.spec))
         found = opened.elements(exchange, Channel("main", at.up, at.down)).whole()
-        raw = found.data[found.starts[broken.pos] - 4 : found.ends[broken.pos]]
-    for path in copy.iterdir():
-        data = path.read_bytes()
-        if raw in data:
-            where = data.index(raw)
-            path.write_bytes(data[:where] + (1 << 30).to_bytes(4, "big") + data[where + 4 :])
-            return poison, broken
-    raise AssertionError("the record lies in two chunks; choose another")
+        spoil_tag(copy, found.data[found.starts[broken.pos] : found.ends[broken.pos]])
+    return poison, broken
 
 
 @pytest.mark.full
