@@ -114,7 +114,6 @@ def elements_of(plan: Plan, body: SegmentBody) -> Elements:
 
 def tally_of(elements: Elements) -> Tally:
     """Of the records among the elements, in order."""
-    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    lanes = np.where(elements.tags <= frames.TAG_RECORD, 0, -1)
-    fingerprint.fold_records(elements.data, elements.starts, elements.ends, lanes, sums)
+    sums, kinds = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
+    fingerprint.fold_elements(elements.data, elements.starts, elements.ends, elements.tags, sums, kinds)
     return Tally.of_fold(sums[0])

@@ -19,6 +19,7 @@ from cdr_core.flink.metadata.channels import MergedChannelHandle, Side
 from cdr_core.flink.metadata.offsets import Offsets
 from cdr_core.flink.metadata.streams import StreamHandle
 from cdr_core.flink.metadata.values import OperatorState, SubtaskState
+from cdr_core.kernels import chunks
 
 HEADER_SIZE: Final = 4
 LENGTH_SIZE: Final = 4
@@ -112,6 +113,10 @@ def read_chunk_extents(
     """
     positions = offsets.numpy() if isinstance(offsets, Offsets) else np.asarray(offsets, dtype=np.int64)
     size = _stream_size(source, base, limit)
+    if isinstance(source, np.ndarray):
+        starts, lengths = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
+        if chunks.read_extents(source, positions, base, size, STREAM_VERSION, starts, lengths):
+            return starts, lengths
     _check_positions(positions, size, base, where)
     fields = np.concatenate([np.zeros(1, dtype=np.int64), positions]) + base
     values = _fields_of(source, fields)

@@ -38,13 +38,16 @@ class ChannelBytes:
 
     def __init__(self, inputs: tuple[Part, ...], outputs: tuple[Part, ...], where: Where) -> None:
         self.where = where
-        self.input_size = sum(part.size for part in inputs)
+        self.input_size = 0
         # Plain numbers, found once: a page is copied in microseconds, and summing up chunks each time is not.
         self._parts: list[tuple[Part, Longs, int, int]] = []
         self.size = 0
-        for part in (*inputs, *outputs):
-            self._parts.append((part, _logical_starts(part), self.size, self.size + part.size))
-            self.size += part.size
+        for number, part in enumerate((*inputs, *outputs)):
+            logical = _logical_starts(part)
+            first, self.size = self.size, self.size + int(logical[-1])
+            self._parts.append((part, logical, first, self.size))
+            if number < len(inputs):
+                self.input_size = self.size
 
     def copy(self, begin: int, end: int, target: Bytes, at: int = 0) -> None:
         """Copy logical bytes [begin, end) to ``target[at:]``."""
@@ -81,7 +84,9 @@ class ChannelBytes:
 
 
 def _logical_starts(part: Part) -> Longs:
-    return np.concatenate(([0], np.cumsum(part.chunk_lengths, dtype=np.int64)))
+    starts = np.zeros(len(part.chunk_lengths) + 1, np.int64)
+    part.chunk_lengths.cumsum(out=starts[1:])
+    return starts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

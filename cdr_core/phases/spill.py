@@ -204,10 +204,9 @@ def _place_of(plan: Plan, number: int) -> ChannelId:
 
 def _counted(key: ChannelKey, gathered: Gathered) -> Entry:
     """The ledger line of what was just gathered, from its own bytes."""
-    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    lanes = np.where(gathered.tags <= frames.TAG_RECORD, 0, -1)
-    fingerprint.fold_records(gathered.body, gathered.starts, gathered.ends, lanes, sums)
-    return Entry(key, Tally.of_fold(sums[0]), kinds(np.bincount(gathered.tags, minlength=frames.TAGS).tolist()))
+    sums, tags = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
+    fingerprint.fold_elements(gathered.body, gathered.starts, gathered.ends, gathered.tags, sums, tags)
+    return Entry(key, Tally.of_fold(sums[0]), kinds(tags.tolist()))
 
 
 def subtask_entry(plan: Plan, subtask: int, number: int, tally: Tally) -> Entry:

@@ -137,9 +137,10 @@ def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
     use_staged(plan.metadata_sha256, job.staged)
     with _scratch(job) as fetches:
         outcome: Outcome = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
-    result = asdict(outcome)
+    detail = dict(outcome.detail)
     if fetches is not None and fetches.bytes:
-        result["detail"][FETCHED] = fetches.bytes
+        detail[FETCHED] = fetches.bytes
+    result = {"records": outcome.records, "bytes": outcome.bytes, "detail": detail}
     reach(f"{job.phase}.before-result")
     write_json(join(job.results, f"{unit}.json"), result)
     reach(f"{job.phase}.after-result")

@@ -17,6 +17,7 @@ import cdr_core.phases.filter
 import cdr_core.phases.read
 import cdr_core.phases.spill  # noqa: F401 # all five: a worker serves every phase
 from cdr_core.errors import Where
+from cdr_core.flink.channel_state import read_chunk_extents
 from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.paged import paged_windows
@@ -32,6 +33,8 @@ SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
 
 def _warm() -> None:
     body = np.frombuffer(struct.pack(">i", len(SAMPLE)) + SAMPLE, np.uint8)
+    stream = np.frombuffer(bytes(4) + struct.pack(">i", len(body)) + body.tobytes(), np.uint8)
+    read_chunk_extents(stream, np.array([4], np.int64))
     whole = Part(body, np.zeros(1, np.int64), np.array([len(body)], np.int64))
     channel = ChannelBytes((whole,), (), Where())
     with ReadPage(16) as page:
@@ -48,9 +51,10 @@ def _warm() -> None:
         frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
         sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
-        fingerprint.fold_elements(
-            window.data, window.starts, window.ends, window.tags, sums, np.zeros(frames.TAGS, np.int64)
-        )
+        for data in (window.data, body):  # a spill segment that was read back cannot be written to, and compiles apart
+            fingerprint.fold_elements(
+                data, window.starts, window.ends, window.tags, sums, np.zeros(frames.TAGS, np.int64)
+            )
         times, values = np.empty(1, np.int64), np.empty(1, np.int64)
         frames.element_times(window.data, window.starts, window.tags, times, values)
         description = parse_type(SAMPLE_TYPE)

@@ -126,7 +126,7 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator
             start, position = window.base, window.position
             sums, kinds = _nothing()
         spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
-        last = _said_at(window, *spoke, last)
+        last = said_at(window, *spoke, last)
         # An element begins with its length field.
         if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
             input_end = window.position + inputs
@@ -144,12 +144,12 @@ def said(window: Window | Elements, before: Last) -> Last:
     """The last watermark and status up to the end of the window."""
     watermarks = np.flatnonzero(window.tags == frames.TAG_WATERMARK)[-1:]
     statuses = np.flatnonzero(window.tags == frames.TAG_WATERMARK_STATUS)[-1:]
-    return _said_at(
+    return said_at(
         window, int(watermarks[0]) if len(watermarks) else -1, int(statuses[0]) if len(statuses) else -1, before
     )
 
 
-def _said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
+def said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
     """With the last watermark and status of the window at these places; −1 where it has none."""
     if watermark < 0 and status < 0:
         return before

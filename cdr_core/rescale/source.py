@@ -99,8 +99,13 @@ def place(plan: Plan, number: int) -> Where:
     """A virtual channel, for errors: by its downstream end, whose operator is called what people call it."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
-    operator = open_planned(plan.checkpoint, plan.metadata_sha256).operator(exchange.downstream).label
+    operator = _label(plan.checkpoint, plan.metadata_sha256, exchange.downstream)
     return Where(plan.checkpoint, exchange.name, operator, channel.down, exchange.gate, channel.up)
+
+
+@lru_cache(maxsize=64)
+def _label(directory: str, sha256: str, operator: str) -> str:
+    return open_planned(directory, sha256).operator(operator).label
 
 
 @lru_cache(maxsize=64)
@@ -170,4 +175,4 @@ def bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], i
 
 @lru_cache(maxsize=64)
 def _mapped(uri: str) -> npt.NDArray[np.uint8]:
-    return map_file(uri)
+    return np.asarray(map_file(uri))  # a plain array: numpy and numba take several times longer to look at a memmap

@@ -66,7 +66,7 @@ class SpillSet:
             "version": MANIFEST_VERSION,
             "subtask": self.subtask,
             "files": [asdict(file) for file in self.files],
-            "segments": [list(asdict(segment).values()) for segment in self.segments],
+            "segments": [[getattr(segment, name) for name in Segment.__slots__] for segment in self.segments],
             "positions": self.positions,
             "ledger": [entry.to_json() for entry in self.ledger],
         }

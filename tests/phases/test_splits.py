@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cdr_core.errors import Unbalanced
+from cdr_core.kernels import keyed
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
@@ -114,6 +115,7 @@ def test_a_record_without_an_owner_fails_the_filter_with_its_channels_name(
         return lanes
 
     monkeypatch.setattr(Selector, "_lanes", one_less)
+    monkeypatch.setattr(Selector, "_in_place", lambda *_: None)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="records where") as caught:
@@ -123,12 +125,29 @@ def test_a_record_without_an_owner_fails_the_filter_with_its_channels_name(
     assert output.manifest(tmp_path / "out") is None
 
 
+def test_a_record_that_one_pass_over_a_window_misses_fails_the_filter(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = keyed.sort_records
+
+    def one_less(data: Any, starts: Any, ends: Any, tags: Any, *rest: Any) -> Any:
+        done, runs = whole(data, starts[1:], ends[1:], tags[1:], *rest)
+        return done + 1, runs
+
+    monkeypatch.setattr(keyed, "sort_records", one_less)
+    repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
+    inline.run(repository, recovery, Phase.READ, settings)
+    with pytest.raises(Unbalanced, match="records where"):
+        inline.run(repository, recovery, Phase.FILTER, settings)
+
+
 def test_an_owner_that_the_plan_does_not_know_is_never_written_anywhere(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "cdr_core.rescale.selection.record_owners", lambda _e, _d, _data, starts, *_: np.full(len(starts), 5)
     )
+    monkeypatch.setattr(Selector, "_in_place", lambda *_: None)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="the plan does not send it to") as caught:

@@ -1,5 +1,8 @@
 """``none:``: goes all the way and keeps nothing. For drills: what is proven is that the checkpoint can be recovered.
 
+Every value is decoded, as for a table. ``none:raw`` takes the bytes alone: every record is still counted and
+fingerprinted, so the ledger balances, but nobody has seen whether its value can be read.
+
 Nothing is published, so a look-up finds nothing and a publication after a crash simply happens again.
 """
 
@@ -17,6 +20,9 @@ from cdr_core.faults import reach
 
 _BASE = "nothing"
 
+RAW = "raw"
+"""The address of the one that does not decode."""
+
 
 class CountingWriter:
     """See :class:`cdr_core.commit.sinks.base.TableWriter`."""
@@ -25,7 +31,11 @@ class CountingWriter:
         self._name, self._records = name, 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._records += batch.num_rows
+        self.count(batch.num_rows)
+
+    def count(self, records: int) -> None:
+        """Records that came without rows."""
+        self._records += records
 
     @property
     def prepared(self) -> PreparedFile:
@@ -38,8 +48,9 @@ class NoneSink:
     stores = False
 
     def __init__(self, address: str = "") -> None:
-        if address:
-            raise Refused(f"target none:{address} names a place", hint="write none:")
+        if address not in ("", RAW):
+            raise Refused(f"target none:{address} names a place", hint=f"write none:, or none:{RAW}")
+        self.raw = address == RAW
 
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
         """There is nothing that could fail."""
@@ -48,7 +59,7 @@ class NoneSink:
         """There is no table."""
 
     @contextmanager
-    def writer(self, name: str, schema: pa.Schema) -> Iterator[CountingWriter]:
+    def writer(self, name: str, schema: pa.Schema, row_group: int = 0) -> Iterator[CountingWriter]:
         yield CountingWriter(name)
 
     def look_up(self, commit_user: str) -> LookUp:

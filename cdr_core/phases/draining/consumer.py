@@ -106,7 +106,7 @@ class Consumer:
         """Write the first ``count`` frames that are held back, which are ``used`` bytes."""
         if count == 0:
             return
-        data = opened.chunks[0] if len(opened.chunks) == 1 else np.concatenate(opened.chunks)
+        data = _joined(opened.chunks)
         segment = self._set.segments[opened.segment]
         positions = read_positions(self._set, segment, self._first[opened.segment])[opened.frames :][:count]
         body = SegmentBody(replace(segment, records=count, length=used), data[:used], positions)
@@ -114,6 +114,23 @@ class Consumer:
         opened.chunks = [data[used:]] if used < len(data) else []
         opened.offset, opened.held = opened.offset + used, opened.held - used
         opened.frames += count
+
+
+def _joined(chunks: list[Bytes]) -> Bytes:
+    """The chunks as one; pages are views of their segment's body, so most often nothing has to be copied."""
+    if len(chunks) == 1:
+        return chunks[0]
+    body, size = chunks[0].base, sum(map(len, chunks))
+    if isinstance(body, np.ndarray) and body.dtype == np.uint8 and all(chunk.base is body for chunk in chunks):
+        ends = [_address(chunk) + len(chunk) for chunk in chunks]
+        if ends[:-1] == [_address(chunk) for chunk in chunks[1:]]:
+            begin = _address(chunks[0]) - _address(body)
+            return body[begin : begin + size]
+    return np.concatenate(chunks)
+
+
+def _address(data: Bytes) -> int:
+    return int(data.__array_interface__["data"][0])
 
 
 def _whole_frames(opened: _Open) -> tuple[int, int]:

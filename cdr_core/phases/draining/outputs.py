@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import pyarrow as pa
+
 from cdr_core.audit.ledger import Tally
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
-from cdr_core.commit.sinks.base import TableWriter
+from cdr_core.commit.sinks.base import ROW_GROUP_BYTES, TableWriter
 from cdr_core.commit.sinks.checkpoint import ChannelFile, CheckpointSink
+from cdr_core.commit.sinks.none import CountingWriter, NoneSink
 from cdr_core.drain.chunks import ChunkBuilder
 from cdr_core.drain.rows import RowBuilder
+from cdr_core.drain.tallied import Tallier
 from cdr_core.flink.channel_writer import OwnedChannel
 from cdr_core.phases.draining import said as saying
 from cdr_core.rescale.other_elements import Last
@@ -102,9 +106,10 @@ class TableOutput(Output[TableWriter]):
         name: str,
         tallies: Mapping[int, Tally],
         said: Mapping[saying.Channel, Last] | None = None,
+        row_group: int = ROW_GROUP_BYTES,
     ) -> None:
         self._rows = RowBuilder(plan, subtask, tallies, said)
-        super().__init__(name, lambda file: sink.writer(file, self._rows.schema))
+        super().__init__(name, lambda file: sink.writer(file, self._rows.schema, row_group))
 
     @property
     def tallies(self) -> dict[int, Tally]:
@@ -150,6 +155,34 @@ class ChannelOutput(Output[ChannelFile]):
             self.opened().append(owned, [chunk.data], chunk.records)
 
 
+class BytesOutput(Output[CountingWriter]):
+    """Nothing at all: bytes are tallied and let go."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        sink: NoneSink,
+        name: str,
+        tallies: Mapping[int, Tally],
+        said: Mapping[saying.Channel, Last] | None,
+    ) -> None:
+        self._tallier = Tallier(plan, tallies, said)
+        super().__init__(name, lambda file: sink.writer(file, pa.schema([])))
+
+    @property
+    def tallies(self) -> dict[int, Tally]:
+        return dict(self._tallier.tallies)
+
+    @property
+    def said(self) -> dict[saying.Channel, Last]:
+        return dict(self._tallier.said)
+
+    def write(self, body: SegmentBody) -> None:
+        records = self._tallier.take(body)
+        if records:
+            self.opened().count(records)
+
+
 def output_for(
     target: str,
     plan: Plan,
@@ -158,10 +191,13 @@ def output_for(
     tallies: Mapping[int, Tally],
     said: Mapping[saying.Channel, Last] | None,
     borders: Mapping[int, Border] | None,
+    row_group: int = ROW_GROUP_BYTES,
 ) -> Output[Any]:
-    """The output of a subtask for a target; ``borders`` count where it is a checkpoint."""
+    """The output of a subtask for a target; ``borders`` count where it is a checkpoint, ``row_group`` for a table."""
     sink = sink_for(target)
+    if isinstance(sink, NoneSink) and sink.raw:
+        return BytesOutput(plan, sink, name, tallies, said)
     if not is_checkpoint(target):
-        return TableOutput(plan, subtask, sink, name, tallies, said)
+        return TableOutput(plan, subtask, sink, name, tallies, said, row_group)
     assert isinstance(sink, CheckpointSink)
     return ChannelOutput(plan, subtask, sink, name, tallies, said, borders)
