@@ -91,7 +91,8 @@ class Overview:
     ) -> RecoveryPage:
         """Newest first; no states = all. ``search`` is part of an id, a checkpoint, a target or a spec, in any case."""
         start, size = max(0, offset), max(0, min(limit, LONGEST_PAGE))
-        wanted = _filtered(states, search).order_by(RecoveryRow.created_at.desc(), RecoveryRow.id)
+        order = (RecoveryRow.created_at.desc(), RecoveryRow.id.desc())
+        wanted = _filtered(states, search, folds=self._database.is_sqlite).order_by(*order)
         with self._database.read() as session:
             by_state = _by_state(session)
             # First the ids: a row holds its spec and its plan's summary, and only those that are shown are read whole.
@@ -147,16 +148,18 @@ class Overview:
         return found[0]
 
 
-def _filtered(states: Collection[RecoveryState], search: str) -> Select[str]:
+def _filtered(states: Collection[RecoveryState], search: str, *, folds: bool) -> Select[str]:
+    """``folds`` = the database's LIKE ignores the case by itself, which costs half of asking for it."""
     wanted = select(RecoveryRow.id)
     if states:
         wanted = wanted.where(RecoveryRow.state.in_(states))
     if not search:
         return wanted
-    like = f"%{_escaped(search[:LONGEST_SEARCH].lower())}%"
+    like = f"%{_escaped(search[:LONGEST_SEARCH])}%"
     wanted = wanted.join(SourceCheckpointRow, SourceCheckpointRow.id == RecoveryRow.source_checkpoint_id)
     searched = (RecoveryRow.id, RecoveryRow.target, RecoveryRow.spec, SourceCheckpointRow.uri)
-    return wanted.where(or_(*(func.lower(column).like(like, escape=_ESCAPE) for column in searched)))
+    matches = [(column.like if folds else column.ilike)(like, escape=_ESCAPE) for column in searched]
+    return wanted.where(or_(*matches))
 
 
 def _escaped(text: str) -> str:

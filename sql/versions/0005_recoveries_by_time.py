@@ -11,5 +11,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.create_index("ix_recovery_created_at", "recovery", ["created_at"])
+    op.create_index("ix_recovery_created_at", "recovery", ["created_at", "id"])
     op.create_index("ix_attempt_run", "attempt", ["run"])
