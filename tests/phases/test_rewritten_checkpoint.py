@@ -6,19 +6,22 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cdr_core import settings as settings_module
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
 from cdr_core.audit.independent.claims import read_claims
 from cdr_core.audit.independent.framing import KINDS
 from cdr_core.audit.independent.report import Report
 from cdr_core.audit.independent.spec import read_spec
 from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.cli.plan import describe
 from cdr_core.errors import PlanRefused, Refused, SettingsRefused
-from cdr_core.flink.metadata import SubtaskState, read_metadata
+from cdr_core.flink.metadata import SubtaskState, read_metadata, write_metadata
 from cdr_core.metadata import Phase
 from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
@@ -225,6 +228,37 @@ def test_a_directory_with_the_checkpoint_of_another_source_is_refused(
     rewrite(first.path, first.spec, "2", tmp_path / "out")
     with pytest.raises(Refused, match="another checkpoint"):
         inline.start(request_of(second.path, second.spec, "2", tmp_path / "out"))
+
+
+def test_state_that_cannot_be_moved_is_in_the_plan_with_its_operator_and_the_way_out(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    """Raw operator state: only its operator knows what is in it. At the same parallelism nobody has to know."""
+    shipped, out = fixture_checkpoint("a_p3_thr0"), tmp_path / "out"
+    source = shipped.copy(tmp_path / "chk-2")
+    old = read_metadata((source / "_metadata").read_bytes())
+    operators = tuple(
+        replace(operator, subtasks=tuple(map(_made_raw, operator.subtasks))) for operator in old.operators
+    )
+    (source / "_metadata").write_bytes(write_metadata(replace(old, operators=operators)))
+    settings = settings_module.load()
+    to = f"checkpoint:{out}"
+    value, refused = describe(str(source), str(shipped.spec), "2", to, settings, exact=False, speed=None)
+    raw = [o.label for o in operators if any(getattr(each, "raw_operator", None) is not None for each in o.subtasks)]
+    assert [(error.where.operator, "raw operator state" in error.what) for error in refused] == [(o, True) for o in raw]
+    assert raw
+    assert "same parallelism" in value["refused"][0]["hint"]
+    with pytest.raises(PlanRefused, match="raw operator state"):
+        inline.start(request_of(source, shipped.spec, "2", out))
+    value, refused = describe(str(source), str(shipped.spec), "same", to, settings, exact=False, speed=None)
+    assert refused == ()
+    copied = rewrite(source, shipped.spec, "same", out)["checkpoint"]["copied"]
+    assert value["state"]["copied_files"] == len(copied) > 0
+    assert value["state"]["copied_bytes"] == sum(file["bytes"] for file in copied)
+
+
+def _made_raw(subtask: Any) -> Any:
+    return replace(subtask, raw_operator=subtask.managed_operator, managed_operator=None)
 
 
 @pytest.mark.parametrize("parallelism", ["2", "same"])

@@ -10,12 +10,12 @@ from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import RelativeFile
 from cdr_core.flink.metadata.versions import OLDEST_WRITTEN
 from cdr_core.flink.state import blocks, files_behind
-from cdr_core.phases.rewriting.state import has_state
+from cdr_core.phases.rewriting.state import StateReader, has_state
 
 
 def blocked(checkpoint: Checkpoint, parallelism: Mapping[str, int]) -> tuple[PlanRefused, ...]:
-    """Every reason, with the operator's name and the way out."""
-    version = checkpoint.metadata.version
+    """Every reason, with the operator's name and the way out. The heads of state files are looked into."""
+    version, read = checkpoint.metadata.version, StateReader(checkpoint)
     found: list[PlanRefused] = []
     if version < OLDEST_WRITTEN:
         what = f"its _metadata has version {version}, and none below {OLDEST_WRITTEN} is written"
@@ -23,7 +23,7 @@ def blocked(checkpoint: Checkpoint, parallelism: Mapping[str, int]) -> tuple[Pla
     for operator in checkpoint.metadata.operators:
         found += [
             PlanRefused(block.why, where=Where(operator=block.operator), hint=block.way_out)
-            for block in blocks(operator, parallelism[operator.operator_id], version=version)
+            for block in blocks(operator, parallelism[operator.operator_id], version=version, read=read)
         ]
     return tuple(found)
 

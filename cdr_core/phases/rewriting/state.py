@@ -92,7 +92,7 @@ def move_state(
     states = redistribute(
         operator,
         unit["parallelism"],
-        _Reader(checkpoint, moved),
+        StateReader(checkpoint, moved),
         _Writer(sink, name, moved),
         version=checkpoint.metadata.version,
         checkpoint_id=checkpoint.metadata.checkpoint_id,
@@ -116,11 +116,11 @@ def subtasks_in(data: bytes) -> tuple[str, list[SubtaskState]]:
     return operator.operator_id, [each for each in operator.subtasks if isinstance(each, SubtaskState)]
 
 
-class _Reader:
+class StateReader:
     """See :class:`cdr_core.flink.state.Read`: of the source's own files."""
 
-    def __init__(self, checkpoint: Checkpoint, moved: Moved) -> None:
-        self._checkpoint, self._moved = checkpoint, moved
+    def __init__(self, checkpoint: Checkpoint, moved: Moved | None = None) -> None:
+        self._checkpoint, self._moved = checkpoint, moved or Moved()
         self._sizes: dict[str, int] = {}
 
     def __call__(self, handle: StateFile, offset: int, length: int) -> bytes:
