@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cdr_core.metadata import Phase
+from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from tests.audit.recovered import validate
-from tests.commit.targets import Target
+from tests.commit.targets import ParquetTarget, Target
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.draining import Started, drain_in_child, exit_status, make_slow, spilled
+from tests.support.postgres import Postgres
 
 RECORDS = 1878
 
@@ -55,3 +57,27 @@ def test_killed_between_publishing_and_recording_every_target_ends_with_each_rec
     validate(receipt)
     assert [each["location"] for each in receipt["publications"]] == [row.location for row in log]
     assert sum(each["records"] for each in receipt["publications"]) == RECORDS
+
+
+def test_on_postgresql_what_was_published_and_not_recorded_is_found_and_the_rest_follows(
+    postgres: Postgres, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E43, E44: the coordinator's rows and fence on a server; killed twice, at both sides of the record."""
+    make_slow(monkeypatch, "drain.page=sleep:0.01")
+    monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
+    monkeypatch.setenv("CDR_DATABASE_URL", postgres.create())
+    target, checkpoint = ParquetTarget(tmp_path), fixture_checkpoint("a_p3_thr0", 2)
+    wish = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", target.name, "10ms")
+    repository, recovery, settings = spilled(wish)
+    repository.close()  # a child must not share its connections
+    for fault in ("publish.after=kill", "listener.after=kill"):
+        assert exit_status(drain_in_child(recovery, fault)) == -signal.SIGKILL
+    assert target.commits() == 1, "found, not published again"
+    with Repository.open(settings.database_url) as repository:
+        inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+        assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+        log = repository.commit_log(recovery)
+    rows = target.rows()
+    assert len(rows) == len({(row["gate"], row["up"], row["down"], row["pos"]) for row in rows}) == RECORDS
+    assert target.commits() == len(log)
+    assert {str(row.state) for row in log} == {"DONE"}

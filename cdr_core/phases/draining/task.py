@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally
+from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.checkpoints import START, Answer, Outcome
 from cdr_core.drain.pages import PagePool
 from cdr_core.drain.remaining import Remaining, whole
@@ -89,7 +90,14 @@ class DrainTask:
         tallies = {numbers[_source(entry.key)]: entry.tally for entry in base.ledger}
         file_name = f"{self._job.recovery}/e{self._job.epoch}-{self._name}"
         output = output_for(
-            self._job.target, self._plan, self._set.subtask, file_name, tallies, base.said, self._borders
+            self._job.target,
+            self._plan,
+            self._set.subtask,
+            file_name,
+            tallies,
+            base.said,
+            self._borders,
+            row_group_bytes(self._job.memory_budget),
         )
         pool = PagePool(max(self._job.memory_budget // self._job.page_size, 1), self._job.page_size)
         remaining = base.remaining or whole(self._set)

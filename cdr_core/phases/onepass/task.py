@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.sinks import sink_for
+from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.checkpoints import START
 from cdr_core.faults import reach
 from cdr_core.flink.read_page import ReadPage
@@ -49,7 +50,8 @@ class _Task:
         job = self._job
         queue = ParcelQueue(max(job.memory_budget // job.page_size, 1), job.page_size)
         file_name = f"{job.recovery}/e{job.epoch}-{self._name}-0"
-        output = TableOutput(self._plan, self._subtask, sink_for(job.target), file_name, {})
+        rows = row_group_bytes(job.memory_budget)
+        output = TableOutput(self._plan, self._subtask, sink_for(job.target), file_name, {}, row_group=rows)
         with ExitStack() as stack:
             disk = self._disk(stack) if self._unit["spills"] else None
             page = stack.enter_context(ReadPage(job.page_size))

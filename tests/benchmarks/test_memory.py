@@ -1,0 +1,22 @@
+"""A worker's memory is bounded by its settings: a sample of what ``make bench ARGS=memory`` measures in earnest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.inputs import checkpoint
+from tests.benchmarks.memory import OVERHEAD, bounded
+
+BUDGET = 2 << 20
+SIZE = 50 * BUDGET
+
+
+@pytest.mark.timeout(600)
+def test_a_state_of_fifty_budgets_is_recovered_in_one(tmp_path: Path) -> None:
+    """000-01: all of it goes to one subtask and so through one task of spill, drain and commit each."""
+    folder = checkpoint(tmp_path / "chk", SIZE, "4", "900-1100")
+    found = bounded(folder, "1", f"parquet:{tmp_path / 'out'}", BUDGET)
+    assert found.verdict == "balanced"
+    assert found.most <= BUDGET + OVERHEAD, {phase: held >> 20 for phase, held in found.by_phase.items()}
