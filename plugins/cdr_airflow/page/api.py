@@ -11,13 +11,13 @@ from fastapi.responses import JSONResponse
 
 from cdr_airflow.page import access, views
 from cdr_airflow.page.database import Rows
-from cdr_airflow.page.exports import Exports
+from cdr_airflow.page.exports import WRITING, Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_airflow.page.recovery import detail
 from cdr_airflow.page.runs import recovery_of_run
 from cdr_core import settings
-from cdr_core.errors import NotFound
-from cdr_core.metadata import RecoveryState, Repository
+from cdr_core.errors import NotFound, Refused
+from cdr_core.metadata import RecoveryCheckpointState, RecoveryState, Repository
 from cdr_core.metadata.overview import LONGEST_PAGE, LONGEST_SEARCH
 from cdr_core.metadata.states import RUNNING_STATES
 from cdr_core.phases.asking import ask_for_checkpoint
@@ -86,6 +86,7 @@ def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
 def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> JSONResponse:
     """Write it below the export root as a checkpoint in Flink's format: 201 when it is there, 202 while it is made."""
     known = rows.recovery(recovery)
+    _refuse_early(rows, known.id, number, _exports(request))
     state = _exports(request).start(settings.load().export_root, known.id, number)
     return JSONResponse({"recovery": known.id, "checkpoint": number, **state}, 201 if state["state"] == "DONE" else 202)
 
@@ -94,6 +95,17 @@ def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) 
 def run(rows: Rows, dag_id: str, run_id: str) -> dict[str, Any]:
     """The recovery that a run of a DAG works on; ``null`` before it has one, and for other DAGs."""
     return {"dag": dag_id, "run": run_id, "recovery": recovery_of_run(rows, dag_id, run_id)}
+
+
+def _refuse_early(rows: Repository, recovery: str, number: int, exports: Exports) -> None:
+    """What a look tells, before a process is started for it; the export itself checks again."""
+    states = {row.checkpoint_id: row.state for row in rows.checkpoints(recovery)}
+    if states.get(number) is not RecoveryCheckpointState.COMPLETED:
+        state = states.get(number, "unknown")
+        raise Refused(f"recovery checkpoint {number} of {recovery} is {state}", hint="take a new one")
+    directory = exports.state_of(settings.load().export_root, recovery, number)
+    if directory not in (None, WRITING):
+        raise Refused(f"{directory} holds a checkpoint already", hint="it is the export of this very checkpoint")
 
 
 def _exports(request: Request) -> Exports:

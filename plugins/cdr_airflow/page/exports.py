@@ -21,6 +21,7 @@ PATIENCE_SECONDS = 20.0
 """How long a request waits for its export before it is told to look again."""
 
 METADATA_FILE = "_metadata"
+WRITING = "…"
 
 Work = Callable[[str, int, str], Written]
 
@@ -51,11 +52,11 @@ class Exports:
         }
 
     def state_of(self, root: str, recovery: str, number: int) -> str | None:
-        """Where the finished export lies, ``"…"`` while it is written here, ``None`` if there is none."""
+        """Where the finished export lies, ``WRITING`` while it is written here, ``None`` if there is none."""
         directory = place(root, recovery, number)
         with self._lock:
             if self._running is not None and self._running[0] == directory and not self._running[1].done():
-                return "…"
+                return WRITING
         target = join(directory, METADATA_FILE)
         return directory if storage_for(target).exists(target) else None
 
