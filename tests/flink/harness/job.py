@@ -109,7 +109,8 @@ def make(job: Job, to: Path) -> Made:
 def go_on(job: Job, checkpoint: Path, parallelism: int, to: Path) -> Made:
     """As :func:`make`, from a checkpoint on: the restored job takes its checkpoints and is ended."""
     begun = restored(job, checkpoint, parallelism)
-    return make(replace(begun, pause_micros=job.pause_micros, checkpoints=job.checkpoints), to)
+    flink = {**begun.flink, "execution.checkpointing.checkpoints-after-tasks-finish.enabled": "true"}
+    return make(replace(begun, pause_micros=job.pause_micros, checkpoints=job.checkpoints, flink=flink), to)
 
 
 def run_job(job: Job, *, seen: Path | None = None) -> list[str]:
