@@ -44,20 +44,21 @@ exchanges:
 `cdr spec CHECKPOINT` drafts one. An owner function of a custom partitioner must be in a module that `CDR_OWNER_MODULES`
 lists."""
 
-PARALLELISM_HELP = """`2` for every operator on an exchange (chained ones follow), `slow=2,gen=3` by operator name,
-`same` to keep what the checkpoint has."""
+# No code spans where the text is longer than a line: the form draws their boxes over the lines above and below.
+PARALLELISM_HELP = """**2** for every operator on an exchange (chained ones follow), **slow=2,gen=3** by operator name,
+**same** to keep what the checkpoint has."""
 
-TARGET_HELP = """`parquet:DIR` (also on `s3://`), `iceberg:CATALOG/db.table` (a catalog that pyiceberg's configuration
-names), `paimon:WAREHOUSE/db.table`: a table of the records. `checkpoint:DIR`: a checkpoint that Flink restores at the
-new parallelism. `none:`: only to find out whether it works. The same checkpoint and target are **one** recovery:
-triggering it again continues it, or returns its stored result."""
+TARGET_HELP = """**parquet:DIR** (also on **s3://**), **iceberg:CATALOG/db.table** (a catalog that pyiceberg's
+configuration names), **paimon:WAREHOUSE/db.table**: a table of the records. **checkpoint:DIR**: a checkpoint that Flink
+restores at the new parallelism. **none:** only to find out whether it works. The same checkpoint and target are one
+recovery: triggering it again continues it, or returns its stored result."""
 
-INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as `10s`: a drain that dies goes
-on from the last one. Empty: as `CDR_CHECKPOINT_INTERVAL` says, which is never unless it was set. One can be asked for
-at any time on the recovery's page or by `cdr checkpoint`."""
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as **10s**: a drain that dies
+goes on from the last one. Empty: as **CDR_CHECKPOINT_INTERVAL** says, which is never unless it was set. One can be
+asked for at any time on the recovery's page or by **cdr checkpoint**."""
 
-RTO_HELP = """Recovery time objective, such as `15m`, counted from the trigger. A run that has not succeeded by then is
-reported; it goes on all the same. Empty: as `CDR_RTO` says."""
+RTO_HELP = """Recovery time objective, such as **15m**, counted from the trigger. A run that has not succeeded by then
+is reported; it goes on all the same. Empty: as **CDR_RTO** says."""
 
 CORRUPT_HELP = """What to do with channel state that does not decode. *Quarantine* recovers each channel up to its first
 bad element and puts the rest aside: the sound part is published, the receipt lists what is missing, and the last task

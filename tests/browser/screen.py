@@ -36,6 +36,8 @@ class Pictures:
     def take(self, page: Page, name: str, *, full: bool = False) -> None:
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
+            if full:
+                page.evaluate("window.scrollTo(0, 0)")  # else the bar at the top is drawn where it was scrolled to
             page.screenshot(path=self.folder / f"{name}.png", full_page=full, animations="disabled")
 
 

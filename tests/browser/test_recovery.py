@@ -156,6 +156,6 @@ def test_nothing_went_wrong_in_the_browser(held: Held, screen: Screen) -> None:
 
 
 LIGHTNESS = """() => {
-  const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).map(Number);
+  const [r, g, b] = getComputedStyle(document.documentElement).backgroundColor.match(/[0-9.]+/g).map(Number);
   return (r + g + b) / 3;
 }"""
