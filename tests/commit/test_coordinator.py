@@ -462,5 +462,6 @@ def test_committables_of_the_first_version_count_as_active_and_unknown_ones_are_
     assert Committable.from_json(value) == entry(0, 1, "a", watermark=5, idle=True)
     old = {key: each for key, each in value.items() if key != "idle"} | {"version": 1}
     assert Committable.from_json(old) == entry(0, 1, "a", watermark=5)
-    with pytest.raises(Refused, match="version 3"):
-        Committable.from_json({**value, "version": 3})
+    assert Committable.from_json({**value, "version": 2}) == entry(0, 1, "a", watermark=5, idle=True)
+    with pytest.raises(Refused, match="version 4"):
+        Committable.from_json({**value, "version": 4})

@@ -145,6 +145,8 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "check",
         "test",
         "test-flink",
+        "test-airflow",
+        "test-browser",
         "fuzz",
         "seeds",
         "bench",

@@ -124,7 +124,7 @@ class _Comparison:
                 extra.append(number)
                 continue
             self._place(raw, origin, channel)
-            if certain and self._keeps_sides and elements.from_state(number) != self._side_of(origin):
+            if certain and self._keeps_sides and elements.begins_in(number) != self._side_of(origin):
                 self._wrong_side[origin[0]].append(origin[1])
             self._ambiguous += not certain
             if certain and origin[1] < last.get(origin[0], -1):

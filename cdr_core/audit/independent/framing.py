@@ -46,6 +46,10 @@ class Elements:
             return "input"
         return "output" if self.starts[index] - 4 >= self.border else "input+output"
 
+    def begins_in(self, index: int) -> str:
+        """The side that an element belongs to: it is drained with that on which it begins."""
+        return self.from_state(index).partition("+")[0]
+
     def before(self, count: int) -> Elements:
         """The first of them."""
         return Elements(self.data, self.starts[:count], self.ends[:count], self.border)
