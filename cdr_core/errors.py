@@ -168,6 +168,10 @@ class Cancelled(Refused):
     """The recovery was cancelled by its user."""
 
 
+class GivenUp(Cancelled):
+    """A drill took far longer than its plan allows."""
+
+
 # --- fenced -------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ KINDS = sorted(_all_kinds(), key=lambda kind: kind.__name__)
         ("PhaseRefused", 3),
         ("InDoubt", 3),
         ("Cancelled", 3),
+        ("GivenUp", 3),
         ("Fenced", 4),
         ("Corrupt", 5),
         ("Unreadable", 5),

@@ -65,11 +65,19 @@ def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: 
         recovered_at=recovered_at,
         balance=str(receipt["verdict"]) if receipt else None,
         failure=None if recovered_at else _explained(repository, drill, failure),
-        given_up=recovered_at is None and is_given_up(drill, datetime.now(UTC)),
+        given_up=recovered_at is None and _was_given_up(drill, failure),
         rto_limit_s=drill.args.get("rto_limit_s"),
         rpo_limit_s=drill.args.get("rpo_limit_s"),
         looked=looked,
     )
+
+
+def _was_given_up(drill: Drill, failure: Failure | None) -> bool:
+    """Whether its length is what ended it. A runner that died or failed says nothing about how long it would take,
+    however late that is noticed.
+    """
+    ended_by_length = failure is None or failure.kind is FailureKind.GIVEN_UP
+    return ended_by_length and is_given_up(drill, datetime.now(UTC))
 
 
 def _looked(drill: Drill, receipt: Mapping[str, Any], settings: Settings) -> tuple[Check, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cdr_core.errors import Cancelled
+from cdr_core.errors import GivenUp
 from cdr_core.metadata import Drill
 
 
 def refuse_if_given_up(drill: Drill, now: datetime) -> None:
     """A drill that takes far longer than its plan allows starts nothing more."""
     if is_given_up(drill, now):
-        raise Cancelled(
+        raise GivenUp(
             f"drill {drill.id} is given up: it began {(now - drill.started_at).total_seconds():,.0f} s ago",
             hint="its verdict says what that means",
         )

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from cdr_core.errors import CdrError, Corrupt, Partial, PlanRefused, SpecRefused, Unbalanced
+from cdr_core.errors import CdrError, Corrupt, GivenUp, Partial, PlanRefused, SpecRefused, Unbalanced
 from cdr_core.metadata import DrillOutcome
 
 RECOVERED, BALANCED, RTO, RPO = "recovered", "balanced", "rto", "rpo"
@@ -104,11 +104,12 @@ def _advice(check: Check) -> Advice | None:
 
 
 class FailureKind(StrEnum):
-    """Whom a failed recovery blames: what was to be recovered, or what it should have been done with."""
+    """Whom a failed recovery blames: what was to be recovered, what it should have been done with, or its length."""
 
     CHECKPOINT = "CHECKPOINT"
     BALANCE = "BALANCE"
     SURROUNDINGS = "SURROUNDINGS"
+    GIVEN_UP = "GIVEN_UP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ def blame(kind: type[CdrError]) -> FailureKind:
         return FailureKind.BALANCE
     if issubclass(kind, Corrupt | SpecRefused | PlanRefused):
         return FailureKind.CHECKPOINT
+    if issubclass(kind, GivenUp):
+        return FailureKind.GIVEN_UP
     return FailureKind.SURROUNDINGS
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from cdr_core.drill.begin import Asked, begin
 from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
@@ -16,6 +17,7 @@ from cdr_core.drill.scratch import place_of, remove
 from cdr_core.errors import Refused
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
+from cdr_core.metadata.models import DrillRow
 from cdr_core.spark.processes import start_time
 from tests.drill.conftest import Rehearsal
 from tests.support.bucket import Bucket
@@ -55,6 +57,18 @@ def test_a_dead_drill_is_ended_and_its_scratch_goes_after_a_dry_run_that_says_so
     assert rehearsal.repository.recovery(drill.recovery_id).state is RecoveryState.CANCELLED
     assert rehearsal.left() == []
     assert sweep_all(rehearsal.repository, rehearsal.settings).report.leftovers == ()
+
+
+def test_a_drill_that_is_found_dead_long_after_its_time_did_not_time_out(rehearsal: Rehearsal) -> None:
+    drill = begun(rehearsal, None, phases=1)
+    ago = timedelta(seconds=float(drill.args["give_up_s"])) + GRACE + timedelta(minutes=1)
+    with rehearsal.repository._database.write() as session:
+        earlier = update(DrillRow).where(DrillRow.id == drill.id).values(started_at=drill.started_at - ago)
+        session.execute(earlier)
+    assert sweep_all(rehearsal.repository, rehearsal.settings).ended == (drill.id,)
+    ended = rehearsal.repository.drill(drill.id)
+    assert ended.result is DrillOutcome.COULD_NOT_RUN
+    assert ended.error == "recovered: Whoever ran the drill is gone."
 
 
 def test_a_drill_that_lives_keeps_everything(rehearsal: Rehearsal) -> None:

@@ -143,6 +143,7 @@ def test_every_check_says_what_its_failure_means_and_what_to_do() -> None:
         (errors.InDoubt("x"), FailureKind.SURROUNDINGS),
         (errors.Refused("x"), FailureKind.SURROUNDINGS),
         (errors.Cancelled("x"), FailureKind.SURROUNDINGS),
+        (errors.GivenUp("x"), FailureKind.GIVEN_UP),
         (errors.Fenced("x"), FailureKind.SURROUNDINGS),
         (errors.DiskFull("x"), FailureKind.SURROUNDINGS),
         (errors.DatabaseUnavailable("x"), FailureKind.SURROUNDINGS),
