@@ -15,12 +15,17 @@ DAY = 86_400.0
 DEFAULT_STALE_AFTER = 7 * DAY
 """A last success older than this is reported, where a plan does not say."""
 
+LONGEST = 36_500 * DAY
+"""A century: what is longer is a slip, and no calendar reaches as far."""
+
+TOO_LONG = f"is longer than {LONGEST / DAY:,.0f} days"
+
 SHORTEST_GIVE_UP = 600.0
 WITHOUT_RTO = 6 * 3600.0
 PATIENCE = 4.0
 """A drill goes on behind its RTO, to show by how much it is missed, and is given up at four times of it."""
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 CRON = re.compile(r"^(@(hourly|daily|weekly|monthly|quarterly|yearly)|\S+( +\S+){4})$")
 RANDOM = re.compile(r"^random within (?P<window>.+)$")
 
@@ -102,12 +107,12 @@ class DrillPlan:
 
 def give_up_after(rto_s: float | None) -> float:
     """When a drill that does not end is given up, where its plan does not say."""
-    return WITHOUT_RTO if rto_s is None else max(PATIENCE * rto_s, SHORTEST_GIVE_UP)
+    return WITHOUT_RTO if rto_s is None else min(max(PATIENCE * rto_s, SHORTEST_GIVE_UP), LONGEST)
 
 
 def parse_plan(name: str, value: Any) -> DrillPlan:
     """A plan from its section of the file, or :class:`DrillPlanRefused` with its name and the field."""
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise DrillPlanRefused(
             f"drill plan {name!r} has a name that is no name of a DAG", hint="use letters, digits, - _ and ."
         )
@@ -142,11 +147,14 @@ def parse_choice(text: str, name: str = "") -> Choice:
         return Choice()
     match = RANDOM.match(text)
     try:
-        if match is not None and (window := parse_duration(match.group("window"))) > 0:
-            return Choice(window)
+        window = parse_duration(match.group("window")) if match is not None else 0.0
     except ValueError:
-        pass
+        window = 0.0
     where = f"drill plan {name}: " if name else ""
+    if window > LONGEST:
+        raise DrillPlanRefused(f"{where}choose {text!r} {TOO_LONG}", hint="write: random within 7d")
+    if window > 0:
+        return Choice(window)
     raise DrillPlanRefused(
         f"{where}choose {text!r} is neither latest nor random within a time", hint="write: random within 7d"
     )
@@ -247,6 +255,9 @@ class _Section:
         if value is None:
             return None
         try:
-            return parse_duration(str(value))
+            seconds = parse_duration(str(value))
         except ValueError as error:
             raise self.refusal(field, str(error), "write 10m, 36h or 7d") from None
+        if seconds > LONGEST:
+            raise self.refusal(field, f"{str(value)!r} {TOO_LONG}", "write 10m, 36h or 7d")
+        return seconds

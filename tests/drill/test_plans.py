@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdr_core.drill.plan import DAY, Choice, DrillPlan, Expect, Query, Schedule, give_up_after, parse_plan
+from cdr_core.drill.plan import DAY, LONGEST, Choice, DrillPlan, Expect, Query, Schedule, give_up_after, parse_plan
 from cdr_core.drill.plans import load_plans, parse_plans
 from cdr_core.drill.wish import with_wishes
 from cdr_core.errors import DrillPlanRefused, Refused
@@ -85,6 +86,10 @@ def test_what_a_plan_does_not_say_has_a_default() -> None:
         ({"schedule": {"new_checkpoint": "5m"}, "choose": "random within 7d"}, "not a random one"),
         ({"rto": "quick"}, "rto 'quick' is not a duration"),
         ({"max_age": "-1h"}, "max_age"),
+        ({"choose": "random within 999999d"}, "'random within 999999d' is longer than 36,500 days"),
+        ({"give_up": "1000000000d"}, "give_up '1000000000d' is longer than 36,500 days"),
+        ({"rto": "36501d"}, "rto '36501d' is longer than 36,500 days"),
+        ({"schedule": {"new_checkpoint": "36501d"}}, "new_checkpoint '36501d' is longer"),
         ({"shcedule": "@daily"}, "shcedule is no field"),
         ({"checks": "all"}, "checks is not a mapping"),
         ({"checks": {"rows": "yes please"}}, "neither true nor false"),
@@ -102,7 +107,14 @@ def test_a_plan_that_is_wrong_is_refused_with_its_name_and_field(change: dict[st
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../etc", "-x", "x" * 101, "a/b"])
+def test_the_longest_times_still_reach_a_date() -> None:
+    longest = f"{LONGEST / DAY:g}d"
+    plan = parse_plan("a", {**LEAST, "rto": longest, "max_age": longest, "choose": f"random within {longest}"})
+    assert plan.give_up_s == plan.choice.within_s == LONGEST
+    assert datetime.now(UTC) - timedelta(seconds=LONGEST) < datetime.now(UTC) + timedelta(seconds=plan.give_up_s)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../etc", "-x", "x" * 101, "a/b", "a\n"])
 def test_a_name_that_is_none_of_a_dag_is_refused(name: str) -> None:
     with pytest.raises(DrillPlanRefused, match="no name of a DAG"):
         parse_plan(name, LEAST)
