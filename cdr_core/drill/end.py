@@ -32,6 +32,7 @@ from cdr_core.drill.verdict import (
 )
 from cdr_core.errors import CdrError, Refused
 from cdr_core.metadata import Drill, Phase, PhaseState, Repository
+from cdr_core.phases.pin_file import unpin
 from cdr_core.settings import Settings
 from cdr_core.spark.server import find_server, is_supervised, stop_server
 from cdr_core.storage import join, storage_for
@@ -114,6 +115,8 @@ def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
         with suppress(CdrError):
             # Nobody goes on with it. Refused where it is done, or where something may be published: that is removed.
             repository.cancel(drill.recovery_id, force=True)
+        with suppress(CdrError):
+            unpin(repository.recovery(drill.recovery_id))
     with suppress(CdrError):
         remove(str(drill.args["scratch"]), drill.id)
     if drill.recovery_id is not None:

@@ -67,7 +67,7 @@ def is_dead(drill: Drill, now: datetime) -> bool:
 
 def _scratches(repository: Repository, settings: Settings, dead: set[str], left: list[Left]) -> Iterator[Leftover]:
     for name in _names(settings, left):
-        drill = repository.find_drill(name) if DRILL_ID.match(name) else None
+        drill = repository.find_drill(name) if DRILL_ID.fullmatch(name) else None
         place = f"{settings.drill_scratch.rstrip('/')}/{name}"
         if drill is None or drill.args.get("scratch") != place:
             left.append(Left(place, "no drill of this name is in the database"))
@@ -96,7 +96,10 @@ def _names(settings: Settings, left: list[Left]) -> list[str]:
 def _removed(repository: Repository, settings: Settings, leftover: Leftover) -> Leftover:
     drill = repository.drill(leftover.path.rpartition("/")[2])
     clean_up(repository, settings, drill)
-    gone = not is_there(place_of(drill.id, settings))
+    try:
+        gone = not is_there(place_of(drill.id, settings))
+    except CdrError:
+        gone = False  # nobody knows, so the next sweep looks again
     return Leftover(leftover.path, leftover.bytes, leftover.recovery, 0, leftover.why, True, gone)
 
 

@@ -10,20 +10,21 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from cdr_core.drill.plan import DrillPlan
-from cdr_core.errors import Refused, StorageError
+from cdr_core.errors import CdrError, Refused, StorageError
 from cdr_core.settings import Settings
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
 
-DRILL_ID = re.compile(r"^d-[0-9a-f]{10,64}$")
+DRILL_ID = re.compile(r"d-[0-9a-f]{10,64}")
 
 
 def place_of(drill_id: str, settings: Settings) -> str:
     """The drill's own directory or address."""
-    if not DRILL_ID.match(drill_id):
+    if not DRILL_ID.fullmatch(drill_id):
         raise Refused(f"{drill_id!r} is not the id of a drill", hint="run: cdr drill list")
     return join(settings.drill_scratch, drill_id)
 
@@ -43,16 +44,21 @@ def is_there(place: str) -> bool:
 def size_of(place: str) -> int:
     """Bytes in it, as far as they can be counted."""
     if not is_local(place):
-        return sum(size for _, size in _objects(place))
+        try:
+            return sum(size for _, size in _objects(place))
+        except CdrError:
+            return 0
     total = 0
     for parent, _, names in os.walk(local_path(place)):
-        total += sum(path.lstat().st_size for name in names if (path := Path(parent, name)).exists())
+        for name in names:
+            with suppress(OSError):  # whoever removes it meanwhile is faster
+                total += Path(parent, name).lstat().st_size
     return total
 
 
 def remove(place: str, drill_id: str) -> None:
     """Remove the drill's own place and nothing else; one that is gone already is fine, one that stays is an error."""
-    if place.rstrip("/").rpartition("/")[2] != drill_id or not DRILL_ID.match(drill_id):
+    if place.rstrip("/").rpartition("/")[2] != drill_id or not DRILL_ID.fullmatch(drill_id):
         raise Refused(f"{place} is not the scratch of drill {drill_id}, so it stays")
     if not is_local(place):
         for uri, _ in _objects(place):

@@ -160,9 +160,13 @@ def _strangers(settings: Settings, known: set[str]) -> Iterator[Left]:
     else:
         yield from strange_places(settings.workspace, known)
     for place in sorted(places):
-        for entry in sorted(Path(place).iterdir()) if Path(place).is_dir() else ():
-            if entry.is_dir() and (entry.name not in known or entry.is_symlink()):
-                yield Left(str(entry), "no recovery of this name is in the database")
+        try:
+            entries = sorted(Path(place).iterdir()) if Path(place).is_dir() else []
+            strange = [e for e in entries if e.is_dir() and (e.name not in known or e.is_symlink())]
+        except OSError as error:
+            yield Left(place, f"it cannot be looked at: {error.strerror}")
+            continue
+        yield from (Left(str(entry), "no recovery of this name is in the database") for entry in strange)
 
 
 def _all(repository: Repository) -> Iterator[Recovery]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from sqlalchemy import update
 
+from cdr_core.drill import scratch
 from cdr_core.drill.begin import Asked, begin
 from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
 from cdr_core.drill.run import by_this_process
 from cdr_core.drill.scratch import place_of, remove
-from cdr_core.errors import Refused
+from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
 from cdr_core.metadata.models import DrillRow
+from cdr_core.phases.pin_file import pin_file_of
 from cdr_core.spark.processes import start_time
+from cdr_core.sweep import Left
 from tests.drill.conftest import Rehearsal
 from tests.support.bucket import Bucket
 from tests.support.inline import run
@@ -93,17 +97,68 @@ def test_what_a_drill_left_that_was_killed_after_its_verdict_goes(rehearsal: Reh
 
 
 def test_what_no_drill_explains_stays(rehearsal: Rehearsal, tmp_path: Path) -> None:
-    scratch = Path(rehearsal.settings.drill_scratch)
+    places = Path(rehearsal.settings.drill_scratch)
     for name in ("d-0123456789", "mine", "d-../../etc"):
-        (scratch / name.replace("/", "_")).mkdir(parents=True)
+        (places / name.replace("/", "_")).mkdir(parents=True)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
-    (scratch / "d-aaaaaaaaaa").symlink_to(tmp_path / "precious")
+    (places / "d-aaaaaaaaaa").symlink_to(tmp_path / "precious")
     swept = sweep_all(rehearsal.repository, rehearsal.settings)
     assert swept.report.leftovers == ()
     assert {left.why for left in swept.report.left} == {"no drill of this name is in the database"}
-    assert len(list(scratch.iterdir())) == 4
+    assert len(list(places.iterdir())) == 4
     assert (tmp_path / "precious" / "file").exists()
+
+
+def test_a_dead_drill_no_longer_pins_its_checkpoint_and_leaves_the_pins_of_others(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_PIN_FILES", "true")
+    drill = begun(rehearsal, GONE, phases=1)
+    assert drill.recovery_id is not None
+    ours = Path(pin_file_of(str(rehearsal.checkpoint), drill.recovery_id))
+    others = Path(pin_file_of(str(rehearsal.checkpoint), "r-0123456789"))
+    assert ours.is_file()
+    others.write_bytes(ours.read_bytes())
+    sweep_all(rehearsal.repository, rehearsal.settings)
+    assert not ours.exists()
+    assert others.is_file()
+
+
+def test_what_goes_while_it_is_measured_and_what_cannot_be_looked_at_stop_no_sweep(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drill = begun(rehearsal, GONE)
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", str(tier))
+    going = rehearsal.left()[0]
+    lstat, iterdir = Path.lstat, Path.iterdir
+
+    def gone_by_now(path: Path) -> os.stat_result:
+        if path == going:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return lstat(path)
+
+    def closed(path: Path) -> Iterator[Path]:
+        if path == tier:
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    with monkeypatch.context() as faults:
+        faults.setattr(Path, "lstat", gone_by_now)
+        faults.setattr(Path, "iterdir", closed)
+        swept = sweep_all(rehearsal.repository, rehearsal.settings)
+    assert swept.ended == (drill.id,)
+    assert Left(str(tier), "it cannot be looked at: Permission denied") in swept.report.left
+
+
+def test_a_storage_that_does_not_answer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(place: str) -> NoReturn:
+        raise StorageError(f"{place} does not answer")
+
+    monkeypatch.setattr(scratch, "_objects", away)
+    assert scratch.size_of("s3://bucket/d-0123456789") == 0
 
 
 def test_a_place_that_does_not_bear_the_drills_name_is_not_removed(tmp_path: Path) -> None:
@@ -113,6 +168,12 @@ def test_a_place_that_does_not_bear_the_drills_name_is_not_removed(tmp_path: Pat
     with pytest.raises(Refused, match="is a link"):
         remove(str(tmp_path / "d-0123456789"), "d-0123456789")
     assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize("name", ["", "d-012345678", "d-0123456789\n", "d-0123456789/..", "r-0123456789"])
+def test_what_is_no_id_of_a_drill_has_no_place(rehearsal: Rehearsal, name: str) -> None:
+    with pytest.raises(Refused, match="is not the id of a drill"):
+        place_of(name, rehearsal.settings)
 
 
 def test_who_is_dead(rehearsal: Rehearsal) -> None:
@@ -147,10 +208,10 @@ def test_files_of_a_recovery_that_ended_long_ago_go_and_its_receipt_stays_in_the
 def test_a_drill_may_rehearse_from_s3_to_s3(
     rehearsal: Rehearsal, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, another: Callable[[int], Path]
 ) -> None:
-    scratch = bucket.uri()
-    monkeypatch.setenv("CDR_DRILL_SCRATCH", scratch)
+    root = bucket.uri()
+    monkeypatch.setenv("CDR_DRILL_SCRATCH", root)
     place = bucket.upload(rehearsal.checkpoint)
     drill = rehearsal.drill(rehearsal.plan(checkpoints=place))
     assert drill.result is DrillOutcome.PASSED, drill.checks
-    assert drill.args["target"].startswith(f"parquet:{scratch}/")
-    assert bucket.keys(scratch) == []
+    assert drill.args["target"].startswith(f"parquet:{root}/")
+    assert bucket.keys(root) == []
