@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,11 +35,6 @@ class Asked:
     seed: int | None = None
     process: Mapping[str, Any] | None = None
     only_newer: bool = False
-
-
-def drill_id_of(run: str) -> str:
-    """The id of the drill of a run, however often it is tried."""
-    return f"d-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
 
 
 def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked) -> Drill | None:

@@ -59,8 +59,13 @@ class DrillPhaseOperator(PhaseOperator):
         try:
             drills.refuse_if_given_up(ti.dag_id, ti.run_id)
             return super()._run(context, clean)
+        except AirflowSkipException:
+            raise
         except CdrError as error:
             self._remember(error, ti, clean)
+            raise
+        except Exception as error:
+            self._remember(CdrError(f"{type(error).__name__}: {error}"), ti, clean)
             raise
 
     def _remember(self, error: CdrError, ti: Any, clean: Redactor) -> None:
@@ -107,24 +112,28 @@ class VerdictOperator(BaseOperator):
         ti = context["ti"]
         if ti.xcom_pull(task_ids=FIRST_PHASE, key=NOTHING_NEW_KEY):
             raise AirflowSkipException("There was nothing to drill.")
-        clean = redactor_for(os.environ)
-        tell_airflow(clean)
-        try:
-            current = settings.load()
-            with connections.applied(connections.environment(current.spark_conn, current.aws_conn)):
-                value = self._judge(ti, clean)
-        except CdrError as error:
-            raise AirflowException(clean(str(error))) from None
+        connected, refused = _connected()
+        with connections.applied(connected):
+            # Not before: what a connection brings must not be said either.
+            clean = redactor_for(os.environ)
+            tell_airflow(clean)
+            try:
+                value = self._judge(ti, clean, refused)
+            except CdrError as error:
+                raise AirflowException(clean(str(error))) from None
         self._tell(value)
         if value["result"] != PASSED:
             raise AirflowFailException(f"Drill {value['drill']} {value['result']}: {value['error']}")
         return value
 
-    def _judge(self, ti: Any, clean: Redactor) -> dict[str, Any]:
+    def _judge(self, ti: Any, clean: Redactor, refused: CdrError | None) -> dict[str, Any]:
         drill = drills.record(self.request, ti.dag_id, ti.run_id)
         ti.xcom_push(key=DRILL_KEY, value=drill)
         command = [sys.executable, "-m", "cdr_core.drill", drill]
-        if failure := self._failure(ti):
+        failure = self._failure(ti)
+        if not failure and refused is not None:
+            failure = drills.surroundings(clean(str(refused)))
+        if failure:
             command += ["--failure", failure]
         driver = self._driver = Driver.start(command, recoveries.driver_environment())
         try:
@@ -157,3 +166,12 @@ class VerdictOperator(BaseOperator):
         """Its process ends with it; the drill gets its verdict by the next try, or by the sweep."""
         if self._driver is not None:
             self._driver.end(TERM_SECONDS)
+
+
+def _connected() -> tuple[dict[str, str], CdrError | None]:
+    """What the connections give, and why they give nothing: a drill gets its row and its verdict without them, too."""
+    try:
+        current = settings.load()
+        return connections.environment(current.spark_conn, current.aws_conn), None
+    except CdrError as error:
+        return {}, error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cdr_airflow import recoveries
 from cdr_core import errors, settings
+from cdr_core.drill.names import drill_id_of
 from cdr_core.drill.plan import DrillPlan
 from cdr_core.drill.plans import load_plans
 from cdr_core.errors import CdrError
@@ -25,8 +26,6 @@ Request = Mapping[str, str]
 
 def drill_id(dag: str, run: str) -> str:
     """The drill of a DAG run: one, however often its tasks are tried or cleared."""
-    from cdr_core.drill.begin import drill_id_of
-
     return drill_id_of(f"{dag}/{run}")
 
 
@@ -90,9 +89,19 @@ def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[
 
     named = getattr(errors, ended_as, None)
     kind = named if isinstance(named, type) and issubclass(named, CdrError) else type(error)
-    with Repository.open(settings.load().database_url) as repository:
-        begun = was_begun(repository, drill_id(dag, run))
-    return json.dumps(Failure(blame(kind) if begun else FailureKind.SURROUNDINGS, clean(str(error))).to_json())
+    blamed = blame(kind)
+    if blamed is not FailureKind.SURROUNDINGS:
+        # Only here: a database that is away is told to the verdict without asking it.
+        with Repository.open(settings.load().database_url) as repository:
+            blamed = blamed if was_begun(repository, drill_id(dag, run)) else FailureKind.SURROUNDINGS
+    return json.dumps(Failure(blamed, clean(str(error))).to_json())
+
+
+def surroundings(sentence: str) -> str:
+    """What keeps a verdict from knowing more, as its process takes it; it blames no checkpoint."""
+    from cdr_core.drill.verdict import Failure, FailureKind
+
+    return json.dumps(Failure(FailureKind.SURROUNDINGS, sentence).to_json())
 
 
 def record(request: Request, dag: str, run: str) -> str:

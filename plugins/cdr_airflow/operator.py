@@ -116,7 +116,7 @@ class PhaseOperator(BaseOperator):
     def _run(self, context: Context, clean: Redactor) -> dict[str, Any]:
         recovery = self.recovery = self._find_recovery(context)
         ti = context["ti"]
-        links.publish(self, ti)
+        self._publish_links(ti)
         begun = recoveries.begin(recovery, self.phase, recoveries.TaskTry(ti.run_id, ti.task_id, ti.try_number))
         if isinstance(begun, recoveries.AlreadyDone):
             self.log.info("Phase %s of recovery %s is done already; nothing to do.", self.phase, recovery)
@@ -127,6 +127,12 @@ class PhaseOperator(BaseOperator):
         if assets.RECOVERED in self.outlets:
             self._announce(context, recovery)
         return result
+
+    def _publish_links(self, ti: Any) -> None:
+        try:
+            links.publish(self, ti)
+        except Exception:
+            self.log.warning("The task goes on without its links.", exc_info=True)
 
     def _find_recovery(self, context: Context) -> str:
         ti = context["ti"]

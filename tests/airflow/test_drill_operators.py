@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cdr_airflow import drills, metrics, notify
+from cdr_airflow import connections, drills, links, metrics, notify
 from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
+from cdr_airflow.page import runs
 from cdr_core import settings as settings_module
-from cdr_core.errors import Refused, SettingsRefused, StorageError, Unbalanced
-from cdr_core.metadata import DrillOutcome, Phase, Repository, upgrade
+from cdr_core.errors import DatabaseUnavailable, Refused, SettingsRefused, StorageError, Unbalanced
+from cdr_core.metadata import DrillOutcome, Phase, Repository, Runner, upgrade
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.inline import run as run_inline
 
@@ -195,6 +197,92 @@ def test_a_driver_that_was_refused_for_another_reason_blames_no_checkpoint(
 ) -> None:
     repository.begin_drill("/c", {"modified": "2026-01-01T00:00:00+00:00"}, drills.drill_id("dag", "run"))
     assert f'"kind": "{kind}"' in drills.failure(error, ended_as, "dag", "run")
+
+
+def test_a_database_that_is_away_is_told_to_the_verdict_without_asking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDR_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/none")
+    said = drills.failure(DatabaseUnavailable("it is away"), "DatabaseUnavailable", "dag", "run")
+    assert json.loads(said) == {"kind": "SURROUNDINGS", "sentence": "it is away."}
+
+
+def test_a_fault_of_any_kind_is_told_to_the_verdict(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2}}")
+    known: dict[str, str] = {}
+    monkeypatch.setattr(drills, "begin", lambda *asked: known["no such thing"])
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(KeyError):
+        execute(first(), pushed)
+    assert json.loads(pushed["read", "failure"])["sentence"] == "KeyError: 'no such thing'."
+    with pytest.raises(AirflowFailException, match="COULD_NOT_RUN: recovered: KeyError: 'no such thing'"):
+        execute(verdict(), pushed)
+
+
+def test_without_its_connection_a_drill_still_gets_its_row_and_verdict(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2}}")
+    monkeypatch.setattr(connections, "environment", _deleted)
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowFailException, match="no connection 'lake'"):
+        execute(first(), pushed)
+    with pytest.raises(AirflowFailException, match="COULD_NOT_RUN: recovered: Airflow has no connection 'lake'"):
+        execute(verdict(), pushed)
+    (drill,) = repository.drills(plan="nightly")
+    assert drill.result is DrillOutcome.COULD_NOT_RUN
+    assert [alert[0] for alert in told.alerts] == ["COULD_NOT_RUN"]
+
+
+def _deleted(spark_conn: str, aws_conn: str) -> NoReturn:
+    raise Refused("Airflow has no connection 'lake'")
+
+
+def test_the_verdict_hides_what_its_connection_brings(
+    repository: Repository, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*asked: object) -> NoReturn:
+        raise StorageError("key hunter2-of-the-lake is wrong")
+
+    monkeypatch.setattr(connections, "environment", lambda *ids: {"AWS_SECRET_ACCESS_KEY": "hunter2-of-the-lake"})
+    monkeypatch.setattr(drills, "record", refuse)
+    with pytest.raises(AirflowException) as raised:
+        execute(verdict(), {})
+    assert str(raised.value) == "key *** is wrong."
+
+
+def test_a_link_that_cannot_be_published_fails_no_try(
+    repository: Repository, shipped: FixtureCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*asked: object) -> NoReturn:
+        raise RuntimeError("no XCom today")
+
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2}}")
+    monkeypatch.setattr(DrillPhaseOperator, "driver_module", "stand_in")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("STAND_IN", "ok")
+    monkeypatch.setattr(links, "publish", away)
+    pushed: dict[tuple[str, str], Any] = {}
+    execute(first(), pushed)
+    assert ("read", "failure") not in pushed
+
+
+def test_runs_of_two_plans_with_the_same_id_lead_to_their_own_recoveries(
+    repository: Repository, shipped: FixtureCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_named_by_task", lambda dag_id, run_id: None)
+    text = f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2}}"
+    settings_module.load().drills.write_text(f"drills: {{nightly: {text}, other: {text}}}")
+    own = {}
+    for plan in ("nightly", "other"):
+        dag = f"cdr_restore_drill__{plan}"
+        own[plan] = drills.begin({"plan": plan}, dag, "scheduled__1")
+        repository.begin_attempt(own[plan] or "", Phase.READ, Runner("scheduled__1", "read", 1, "host", 1))
+    assert own["nightly"] != own["other"]
+    for plan, recovery in own.items():
+        assert runs.recovery_of_run(repository, f"cdr_restore_drill__{plan}", "scheduled__1") == recovery
+    assert runs.recovery_of_run(repository, "cdr_restore_drill__third", "scheduled__1") is None
+    assert runs.recovery_of_run(repository, "cdr_recover", "scheduled__1") in own.values()
 
 
 def test_secrets_do_not_reach_the_verdict(repository: Repository) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cdr_core.drill import checks
-from cdr_core.drill.begin import Asked, begin, drill_id_of, has_newer
+from cdr_core.drill.begin import Asked, begin, has_newer
 from cdr_core.drill.end import end
+from cdr_core.drill.names import drill_id_of
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.phases.driver import Drive

@@ -1,10 +1,11 @@
-"""From a run of a DAG to its recovery: what its first task said, or else whose attempts it began."""
+"""From a run of a DAG to its recovery: what its first task said, or else its drill, or whose attempts it began."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from cdr_core.drill.names import drill_id_of
 from cdr_core.metadata import Repository
 
 RECOVERY_KEY = "recovery"
@@ -13,6 +14,9 @@ RECOVERY_KEY = "recovery"
 OWN_DAGS = "cdr_"
 """How our DAGs begin. Scheduled runs of different DAGs share their ids, so a run's id alone names nothing."""
 
+DRILL_DAGS = "cdr_restore_drill"
+"""How those of drills begin. Plans with the same schedule share the ids of their runs, so a drill is found by both."""
+
 _RECOVERY_ID = re.compile(r"r-[0-9a-f]{4,64}")
 
 
@@ -20,6 +24,9 @@ def recovery_of_run(rows: Repository, dag_id: str, run_id: str) -> str | None:
     named = _named_by_task(dag_id, run_id)
     if named is not None:
         return named
+    if dag_id.startswith(DRILL_DAGS):
+        drill = rows.find_drill(drill_id_of(f"{dag_id}/{run_id}"))
+        return None if drill is None else drill.recovery_id
     return rows.recovery_of_run(run_id) if dag_id.startswith(OWN_DAGS) else None
 
 
