@@ -154,9 +154,9 @@ def _recovered_at(repository: Repository, drill: Drill) -> datetime | None:
 
 
 def _explained(repository: Repository, drill: Drill, failure: Failure | None) -> Failure:
-    """Why it did not end well: what its runner said, else what the recovery's row says."""
+    """Why it did not end well: what its runner said, else what the recovery's rows say."""
     if failure is None:
-        said = repository.recovery(drill.recovery_id).error if drill.recovery_id else None
+        said = _said(repository, drill.recovery_id) if drill.recovery_id else None
         sentence = said or "Whoever ran the drill was stopped before its recovery ended."
         failure = Failure(FailureKind.SURROUNDINGS, sentence)
     if failure.kind is FailureKind.CHECKPOINT and drill.args.get("modified") and not _is_there(drill.checkpoint):
@@ -166,6 +166,12 @@ def _explained(repository: Repository, drill: Drill, failure: Failure | None) ->
             "(execution.checkpointing.num-retained).",
         )
     return failure
+
+
+def _said(repository: Repository, recovery_id: str) -> str | None:
+    """What the recovery's row says, else its newest attempt: an older one's error may have been overcome."""
+    newest = repository.attempts(recovery_id)[-1:]
+    return repository.recovery(recovery_id).error or next((attempt.error for attempt in newest), None)
 
 
 def _is_there(checkpoint: str) -> bool:

@@ -17,6 +17,7 @@ from cdr_core.drill.names import drill_id_of
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.phases.driver import Drive
+from cdr_core.phases.main import own_runner
 from cdr_core.phases.request import RecoveryRequest, create_in
 from cdr_core.phases.workers import share_of_cluster
 from tests.drill.conftest import Rehearsal
@@ -144,6 +145,20 @@ def test_a_drill_that_hangs_is_given_up_as_timed_out(rehearsal: Rehearsal) -> No
     drill = rehearsal.drill(rehearsal.plan(give_up="1ms"))
     assert drill.result is DrillOutcome.TIMED_OUT
     assert results(drill)["rto"] == "FAILED"
+
+
+def test_where_nobody_says_why_the_newest_attempt_does(rehearsal: Rehearsal) -> None:
+    asked = Asked(drill_id_of("dag/run"), run="dag/run")
+    drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
+    assert drill is not None
+    assert drill.recovery_id is not None
+    attempt = rehearsal.repository.begin_attempt(drill.recovery_id, Phase.READ, own_runner("read"))
+    assert attempt is not None
+    with rehearsal.repository.fenced(drill.recovery_id, attempt.epoch) as transaction:
+        transaction.fail_attempt("the disk is full.")
+    ended = end(rehearsal.repository, rehearsal.settings, drill.id)
+    assert ended.result is DrillOutcome.COULD_NOT_RUN
+    assert sentence(ended, "recovered") == "the disk is full."
 
 
 def test_a_drill_never_meets_a_recovery_in_earnest(rehearsal: Rehearsal, tmp_path: Path) -> None:
