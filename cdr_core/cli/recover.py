@@ -120,8 +120,9 @@ def _run_phases(repository: Any, recovery: str, settings: Any, *, one_pass: bool
 def _run_one(repository: Any, recovery: str, phase: Any, settings: Any, workers: Any, bars: Any) -> Any:
     from cdr_core.phases.driver import run_phase, stored_result
     from cdr_core.phases.main import own_runner
+    from cdr_core.phases.pin_file import begin
 
-    attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
+    attempt = begin(repository, recovery, phase, own_runner(str(phase)))
     if attempt is None:
         return stored_result(repository, recovery, phase)
     return run_phase(repository, recovery, phase, attempt.epoch, settings, workers, bars)

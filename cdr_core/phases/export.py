@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cdr_core import settings
 from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks import is_checkpoint
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.chunks import ChunkBuilder
 from cdr_core.errors import PlanRefused, Refused
@@ -21,9 +22,18 @@ from cdr_core.flink.channel_writer import OwnedChannel
 from cdr_core.flink.checkpoint import METADATA_FILE
 from cdr_core.flink.metadata import SubtaskState, write_metadata
 from cdr_core.flink.rewrite import rewritten
-from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository
+from cdr_core.metadata import (
+    Phase,
+    Recovery,
+    RecoveryCheckpoint,
+    RecoveryCheckpointState,
+    Repository,
+    SpillSetState,
+)
 from cdr_core.phases.draining.resume import read_cuts
+from cdr_core.phases.request import absolute
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
+from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.rewriting.channels import handles_of
 from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
@@ -56,11 +66,9 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
     if row is None or row.state is not RecoveryCheckpointState.COMPLETED:
         state = "unknown" if row is None else str(row.state)
         raise Refused(f"recovery checkpoint {checkpoint_id} of {recovery_id} is {state}", hint="take a new one")
-    if repository.commit_log(recovery_id):
-        raise Refused(
-            f"recovery {recovery_id} has begun to publish: an exported checkpoint would hold those records again",
-            hint=f"let it finish: cdr resume {recovery_id}",
-        )
+    _refuse_published(repository, recovery_id)
+    if is_checkpoint(recovery.target) and checkpoint_sink(recovery.target).directory == absolute(directory).rstrip("/"):
+        raise Refused(f"{directory} is the recovery's own target", hint="name another directory")
     target = join(directory.rstrip("/"), METADATA_FILE)
     if storage_for(target).exists(target):
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
@@ -72,8 +80,8 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
     _refuse_blocked(blocked(source, parallelism))
     files: dict[int, PreparedFile] = {}
     sides, records, size = _sides(repository, recovery, plan), 0, 0
-    for cut in read_cuts(row).values():
-        spill_set = SpillSet.from_json(read_json(cut["body"]["manifest"]))
+    for manifest in _manifests(repository, recovery_id, row):
+        spill_set = SpillSet.from_json(read_json(manifest))
         if spill_set.segments:
             of = None if sides is None else sides[spill_set.subtask]
             files[spill_set.subtask] = _write_set(plan, spill_set, sink, name, of)
@@ -86,10 +94,33 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         states.setdefault(operator, []).extend(subtasks)
     handles = handles_of(plan, files, source.metadata.version)
     metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
+    _refuse_published(repository, recovery_id)  # again: it took a while to get here
     if not storage_for(target).create(target, metadata):
         raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
     reach("export.metadata")
     return Exported(directory, records, size)
+
+
+def _refuse_published(repository: Repository, recovery_id: str) -> None:
+    if repository.commit_log(recovery_id):
+        raise Refused(
+            f"recovery {recovery_id} has begun to publish: an exported checkpoint would hold those records again",
+            hint=f"let it finish: cdr resume {recovery_id}",
+        )
+
+
+def _manifests(repository: Repository, recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
+    """The spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
+    sealed = {
+        each.subtask: each.manifest for each in repository.spill_sets(recovery_id) if each.state is SpillSetState.SEALED
+    }
+    found = [sealed.get(subtask, cut["body"]["manifest"]) for subtask, cut in read_cuts(row).items()]
+    if not all(found):
+        raise Refused(
+            f"recovery {recovery_id} ran in one pass and keeps no spill sets to export",
+            hint=f"let it finish: cdr resume {recovery_id}",
+        )
+    return found
 
 
 def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
@@ -102,7 +133,10 @@ def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> dict[int, 
     if recovery.options.get(OUTPUT_DOWNSTREAM, settings.load().recover_output_downstream):
         return None
     results = [row.result for row in repository.units(recovery.id, Phase.READ)]
-    return borders(plan, [channel for result in results for channel in result.get("channels", ())])
+    channels = [channel for result in results for channel in result.get("channels", ())]
+    if not all("input_end" in channel for channel in channels):
+        return None  # read by an older cdr, which did not note it: all of it becomes input state
+    return borders(plan, channels)
 
 
 def _write_set(

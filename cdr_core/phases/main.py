@@ -17,6 +17,7 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, Runner
 from cdr_core.phases.driver import Progress, as_line, run_phase, stored_result
+from cdr_core.phases.pin_file import begin
 from cdr_core.phases.quarantine import require_whole
 from cdr_core.phases.workers import SparkWorkers
 from cdr_core.storage.local import host_id
@@ -49,7 +50,7 @@ def _run(phase: Phase, recovery: str, epoch: int | None) -> Mapping[str, Any]:
     settings = settings_module.load()
     with Repository.open(settings.database_url) as repository:
         if epoch is None:
-            attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
+            attempt = begin(repository, recovery, phase, own_runner(str(phase)))
             if attempt is None:
                 return stored_result(repository, recovery, phase)
             epoch = attempt.epoch

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from cdr_core.errors import CdrError
+from cdr_core.errors import Cancelled, CdrError
 from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import Recovery
+    from cdr_core.metadata import Attempt, Phase, Recovery, Repository, Runner
 
 SETTING = "pin_file"
 """In a recovery's settings: where its file is, whatever the setting says later."""
@@ -43,6 +43,21 @@ def pin(recovery: Recovery) -> bool:
     except (CdrError, OSError):
         return False
     return True
+
+
+def begin(repository: Repository, recovery_id: str, phase: Phase, runner: Runner) -> Attempt | None:
+    """As ``Repository.begin_attempt``. Where nothing is left to do, whoever ended the recovery may have died before it
+    let go of the file, so that is done here.
+    """
+    try:
+        attempt = repository.begin_attempt(recovery_id, phase, runner)
+    except Cancelled:
+        unpin(repository.recovery(recovery_id))
+        raise
+    recovery = repository.recovery(recovery_id)
+    if attempt is None and recovery.state.is_final:
+        unpin(recovery)
+    return attempt
 
 
 def unpin(recovery: Recovery) -> bool:

@@ -169,4 +169,6 @@ def refuse_wrong_spec(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fails_at_once(channel: Mapping[str, Any]) -> bool:
-    return "quarantine" in channel and channel["quarantine"]["in_value"] and channel["entry"]["records"] == 0
+    if "quarantine" not in channel or "dropped" in channel:
+        return False
+    return bool(channel["quarantine"]["in_value"] and channel["entry"]["records"] == 0)

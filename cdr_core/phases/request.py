@@ -68,7 +68,7 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     wish = parse_parallelism(request.parallelism)
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)
-    checkpoint = open_checkpoint(_absolute(request.checkpoint))
+    checkpoint = open_checkpoint(absolute(request.checkpoint))
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
@@ -154,7 +154,7 @@ def _check_interval(text: str) -> None:
         raise Refused(f"checkpoint interval {error}", hint="write 10s or 5m") from None
 
 
-def _absolute(uri: str) -> str:
+def absolute(uri: str) -> str:
     """One spelling per place, whatever links, dots or schemes were written: the target is half of the identity."""
     local = uri.removeprefix("file://")
     return local if "://" in local else os.path.realpath(Path(local).expanduser())
@@ -162,4 +162,4 @@ def _absolute(uri: str) -> str:
 
 def _absolute_target(target: str) -> str:
     kind, _, address = target.partition(":")
-    return f"{kind}:{_absolute(address)}" if has_path(target) else target
+    return f"{kind}:{absolute(address)}" if has_path(target) else target

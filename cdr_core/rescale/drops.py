@@ -133,8 +133,8 @@ class Without:
             begin, end = max(first - window.position, at), min(last + 1 - window.position, count)
             if begin >= end:
                 continue
+            yield from _part(window, at, begin)  # first: whoever takes it may end there, and then no more is left out
             self._leave_out(window, begin, end)
-            yield from _part(window, at, begin)
             at = end
         if at == 0:
             yield window

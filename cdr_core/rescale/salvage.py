@@ -16,7 +16,7 @@ what the bytes are.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,7 +28,7 @@ from cdr_core.flink.checkpoint import FileLocation, InlineLocation
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
-from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window, windows
+from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window
 from cdr_core.kernels import frames
 from cdr_core.rescale.plan import Plan, PlannedExchange
 from cdr_core.rescale.remote import is_remote
@@ -169,16 +169,16 @@ class _Chunks:
 class SoundWindows:
     """The windows of a channel up to its damage, which is known when they are used up."""
 
-    def __init__(self, plan: Plan, number: int, salvaged: Salvaged, window_size: int) -> None:
+    def __init__(self, plan: Plan, number: int, salvaged: Salvaged, found: Iterable[Window]) -> None:
         channel = plan.channels[number]
         self._exchange, self._down = plan.exchanges[channel.exchange], channel.down
-        self._salvaged, self._window_size = salvaged, window_size
+        self._salvaged, self._windows = salvaged, found
         self.damage: Damage | None = None
 
     def __iter__(self) -> Iterator[Window]:
         found = self._salvaged
         try:
-            for window in windows(found.channel, 0, found.intact, 0, self._window_size):
+            for window in self._windows:
                 bad = first_bad(self._exchange, self._down, window)
                 if bad is not None:
                     yield from self._end_with(window, *bad)

@@ -67,9 +67,11 @@ def scan_channel(plan: Plan, number: int, drops: Ranges = ()) -> dict[str, Any]:
 def salvage_channel(plan: Plan, number: int, drops: Ranges = ()) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded."""
     salvaged = open_salvaged(plan, number)
-    sound = SoundWindows(plan, number, salvaged, min(WINDOW, plan.split_size))
-    found = Without(sound, drops, salvaged.channel.where)
-    splits = list(_walk(found, plan.split_size, salvaged.channel.input_size))
+    size = min(WINDOW, plan.split_size)
+    # What is left out is not decoded: it may be the very record that does not decode.
+    found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
+    sound = SoundWindows(plan, number, salvaged, found)
+    splits = list(_walk(sound, plan.split_size, salvaged.channel.input_size))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
     return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage

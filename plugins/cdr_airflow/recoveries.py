@@ -101,10 +101,11 @@ def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
     """Take the next epoch for this try, or learn that there is nothing left to do."""
     from cdr_core import settings
     from cdr_core.metadata import Phase, Repository, Runner
+    from cdr_core.phases.pin_file import begin as begin_attempt
 
     runner = Runner(task_try.run, task_try.task, task_try.number, socket.gethostname(), os.getpid())
     with Repository.open(settings.load().database_url) as repository:
-        attempt = repository.begin_attempt(recovery, Phase(phase), runner)
+        attempt = begin_attempt(repository, recovery, Phase(phase), runner)
         if attempt is not None:
             return Begun(attempt.epoch)
         stored = next(row for row in repository.phases(recovery) if row.name == phase)

@@ -7,14 +7,18 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdr_core.audit.independent.verify import Request, verify
-from cdr_core.errors import Refused
+from cdr_core.commit.sinks.base import Publication
+from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.errors import JobFailed, Refused, StorageError
 from cdr_core.flink.metadata import read_metadata
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.phases.rewriting import copying
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
 from cdr_core.sweep import sweep
@@ -197,3 +201,51 @@ def test_files_of_a_source_on_s3_are_copied_by_the_server(
     for file in receipt["checkpoint"]["copied"]:
         assert bucket.get(f"{target}/{file['path']}") == (source.path / file["path"]).read_bytes()
     assert read_metadata(bucket.get(f"{target}/_metadata")).checkpoint_id == 2
+
+
+def test_a_published_checkpoint_that_vanishes_during_commit_is_not_made_of_half_the_work(
+    started: Started, source: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    """The attempt found it published and only read it again: what that left is no checkpoint."""
+    repository, recovery, settings = started
+    metadata = tmp_path / "out" / "_metadata"
+    assert Victim(Phase.COMMIT, recovery, "publish.after=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+
+    class Removing(inline.InlineWorkers):
+        def run(self, drive: Any, payload: str, units: Any, on_poll: Any) -> None:
+            super().run(drive, payload, units, on_poll)
+            metadata.unlink()
+
+    with pytest.raises(JobFailed, match="now it is gone"):
+        inline.run(repository, recovery, Phase.COMMIT, settings, Removing())
+    assert not metadata.exists()
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    require_one_checkpoint(source, str(tmp_path / "out"), started)
+
+
+def test_the_claim_of_another_recovery_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """Nothing in flight and only copied state: the bytes of both are the same, and carry no name."""
+    facts = {"source_metadata_sha256": "0", "files": []}
+    sink = CheckpointSink(str(tmp_path / "out")).holding(b"the same", facts)
+
+    def publication(user: str) -> Publication:
+        return Publication((), {"cdr.commit-user": user, "cdr.commit-id": "1", "cdr.recovery": user})
+
+    published = sink.publish(sink.look_up("a").base, publication("a"))
+    (tmp_path / "out" / "_metadata").unlink()
+    with pytest.raises(Refused, match="recovery a is publishing the same checkpoint"):
+        sink.publish("nothing", publication("b"))
+    assert not (tmp_path / "out" / "_metadata").exists()
+    assert sink.publish("nothing", publication("a")) == published
+
+
+def test_a_copy_that_storage_fails_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a retry helps is told by the error's class."""
+
+    def fail(*_: Any) -> None:
+        raise StorageError("the read timed out")
+
+    (tmp_path / "state").write_bytes(b"bytes")
+    monkeypatch.setattr(copying, "write_through", fail)
+    with pytest.raises(StorageError, match="timed out"):
+        copying._copy_bytes(str(tmp_path / "state"), str(tmp_path / "copy"), 5)

@@ -303,3 +303,10 @@ def test_an_offset_outside_of_the_file_is_corrupt() -> None:
     handle = replace(_snapshot(memory, "a", [0]), offsets=Offsets.of([10_000]))
     with pytest.raises(Corrupt, match="a key group starts outside of its"):
         memory.moved(operator([SubtaskState(0, managed_keyed=handle)], max_parallelism=4), 2)
+
+
+def test_handles_that_begin_elsewhere_need_no_basket_where_each_subtask_needs_only_one() -> None:
+    """An old subtask without keyed state: no range of a new one touches two handles, so every Flink can take them."""
+    memory, handles = Memory(), [_incremental(0, 8), None, _incremental(16, 8)]
+    moved = [each.managed_keyed for each in memory.moved(_operator(handles), 4, version=3)]
+    assert moved == [handles[0], handles[0], handles[2], handles[2]]

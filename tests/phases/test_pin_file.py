@@ -12,6 +12,7 @@ import pytest
 from cdr_core.errors import Cancelled
 from cdr_core.metadata import Phase
 from cdr_core.phases import pin_file
+from cdr_core.phases.main import own_runner
 from cdr_core.phases.pin_file import unpin
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
@@ -124,4 +125,30 @@ def test_beside_a_checkpoint_on_s3_it_is_an_object(
     assert json.loads(bucket.get(f"{where}.cdr-pin-{recovery}"))["recovery"] == recovery
     inline.run_all(repository, recovery, settings)
     assert not [key for key in bucket.keys(where) if "cdr-pin" in key]
+    repository.close()
+
+
+def test_whoever_finds_nothing_left_to_do_removes_what_a_dead_attempt_left(
+    allowed: None, checkpoint: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    """Killed after the commit was recorded, and before the file was removed."""
+    repository, recovery, settings = inline.start(request(checkpoint, tmp_path / "out"))
+    inline.run_all(repository, recovery, settings)
+    assert pin_file.pin(repository.recovery(recovery))
+    assert len(beside(checkpoint)) == 1
+    assert pin_file.begin(repository, recovery, Phase.COMMIT, own_runner("commit")) is None
+    assert beside(checkpoint) == []
+    repository.close()
+
+
+def test_a_cancel_that_the_next_attempt_carries_out_removes_it_too(
+    allowed: None, checkpoint: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    repository, recovery, _ = inline.start(request(checkpoint, tmp_path / "out"))
+    assert pin_file.begin(repository, recovery, Phase.READ, own_runner("read")) is not None, "and it dies"
+    repository.cancel(recovery)
+    assert len(beside(checkpoint)) == 1
+    with pytest.raises(Cancelled):
+        pin_file.begin(repository, recovery, Phase.READ, own_runner("read"))
+    assert beside(checkpoint) == []
     repository.close()

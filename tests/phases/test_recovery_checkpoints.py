@@ -399,3 +399,21 @@ def test_as_many_checkpoints_are_kept_as_the_setting_says(
     kept = [row.checkpoint_id for row in started[0].checkpoints(started[1]) if row.state is COMPLETED]
     assert len(complete) > retained, "more were taken than are kept"
     assert kept == complete[-retained:]
+
+
+def test_a_drain_that_goes_on_makes_lost_sets_again_and_exports_them(
+    spilled: tuple[Started, FixtureCheckpoint, Path], tmp_path: Path
+) -> None:
+    """Its cuts name the lost sets; the ones that took their place have the same bytes."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    killed = draining.drain_in_child(recovery, "drain.before-result=kill", inline.ThreadedWorkers(1))
+    assert draining.exit_status(killed) == -9
+    assert [row for row in repository.checkpoints(recovery) if row.state is COMPLETED]
+    for each in repository.spill_sets(recovery):
+        shutil.rmtree(Path(each.manifest).parent)
+    drain(started, inline.ThreadedWorkers(1))
+    last = repository.checkpoints(recovery)[-1].checkpoint_id
+    assert export_checkpoint(repository, recovery, last, str(tmp_path / "exported")).records == 1878
+    commit(started)
+    compare(output.rows(out), checkpoint, 2)

@@ -285,3 +285,26 @@ def _shape(metadata: Any) -> list[Any]:
         (operator.operator_id, [tuple(type(handle).__name__ for handle in each[1:]) for each in _handles(operator)])
         for operator in metadata.operators
     ]
+
+
+def test_a_record_that_does_not_fit_can_be_left_out_while_damage_elsewhere_goes_to_quarantine(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    """What is left out is not judged: its channel goes on behind it."""
+    shipped, out = fixture_checkpoint("a_p3_thr0"), tmp_path / "out"
+    source = Path(shutil.copytree(shipped.path, tmp_path / "chk-2"))
+    with Checkpoint(str(source)) as checkpoint:
+        (exchange,) = read_spec(str(shipped.spec))
+        elements = checkpoint.elements(exchange, Channel("main", 1, 2)).whole()
+        poison = elements.data[elements.starts[30] : elements.ends[30]]
+        other = checkpoint.elements(exchange, Channel("main", 2, 0)).whole()
+        spoil_tag(source, other.data[other.starts[40] : other.ends[40]])
+    assert poison[0] == 0, "a record with a timestamp: its key is behind it"
+    (file,) = (path for path in source.iterdir() if poison in path.read_bytes())
+    elsewhere = poison[:16] + bytes([poison[16] ^ 0x55]) + poison[17:]
+    file.write_bytes(file.read_bytes().replace(poison, elsewhere))
+    drops = ("main:1:2:30", "main:2:0:45")
+    receipt = rewrite(source, shipped.spec, "same", out, on_corrupt="quarantine", drop_records=drops)
+    assert [(d["up"], d["down"], d["pos"]) for d in receipt["proof"]["dropped_by_request"]] == [(1, 2, 30)]
+    (put_aside,) = receipt["proof"]["quarantine"]
+    assert (put_aside["up"], put_aside["down"]) == (2, 0), "and what is behind the damage is in there"

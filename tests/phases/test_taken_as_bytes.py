@@ -8,6 +8,7 @@ import pytest
 
 from cdr_core.errors import CdrError, Refused
 from cdr_core.metadata import Phase
+from cdr_core.phases.onepass.driver import run_one_pass
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
@@ -40,3 +41,11 @@ def test_another_address_is_refused(fixture_checkpoint: FixtureCheckpoints) -> N
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     with pytest.raises(Refused, match="none:raw"):
         inline.start(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", "none:somewhere"))
+
+
+def test_in_one_pass_nothing_is_decoded_either(fixture_checkpoint: FixtureCheckpoints) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    wrong = checkpoint.spec.read_text().replace("TUPLE<LONG,", "TUPLE<LONG, LONG,")
+    started = inline.start(RecoveryRequest(str(checkpoint.path), wrong, "same", "none:raw"))
+    run_one_pass(*started, inline.InlineWorkers(), lambda progress: None)
+    assert inline.run(*started[:2], Phase.COMMIT, started[2])["verdict"] == "balanced"

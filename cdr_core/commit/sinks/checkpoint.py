@@ -138,8 +138,14 @@ class CheckpointSink:
             "files": [{"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c} for file in files],
             "properties": dict(publication.properties),
         }
-        # Taken already: an earlier attempt wanted to publish the very same bytes.
-        self._storage.create(self._claim(sha256), json.dumps(claim, indent=1).encode())
+        if not self._storage.create(self._claim(sha256), json.dumps(claim, indent=1).encode()):
+            # An earlier attempt wanted to publish the very same bytes; another recovery must not be taken for it.
+            theirs = json.loads(self._storage.read(self._claim(sha256)))["properties"]
+            if theirs[COMMIT_USER] != publication.properties[COMMIT_USER]:
+                raise Refused(
+                    f"recovery {theirs.get('cdr.recovery')} is publishing the same checkpoint to {self.directory}",
+                    hint="recover to another directory",
+                )
         reach("publish.before")
         try:
             created = self._storage.create(self._uri_of_metadata, self._metadata)

@@ -72,8 +72,10 @@ class KeyedPlan:
             len(handles),
         )
         ordered = tuple(sorted(handles, key=range_of))
-        begins = {key_group_range(index, parallelism, operator.max_parallelism)[0] for index in range(parallelism)}
-        aligned = all(range_of(each)[0] in begins for each in ordered)
+        aligned = all(
+            len(overlapping(ordered, *key_group_range(index, parallelism, operator.max_parallelism))) <= 1
+            for index in range(parallelism)
+        )
         return cls(operator, parallelism, ordered, mergeable, aligned, version, checkpoint_id, read)
 
     def write(self, index: int, write: Write) -> KeyedHandle | None:

@@ -89,7 +89,10 @@ def situation(drive: Drive, units: Mapping[str, Mapping[str, Any]]) -> Situation
             positions[subtask] = FINISHED
         else:
             positions[subtask] = stored["position"] if stored else START
-            bases[subtask] = stored["body"] if stored else _from_the_start(unit["manifest"])
+            # A set that was made again has the bytes of the one the cut was made of, and that one may be gone.
+            bases[subtask] = (
+                {**stored["body"], "manifest": unit["manifest"]} if stored else _from_the_start(unit["manifest"])
+            )
     last = max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
     return Situation(positions, bases, finished, last, handed_over(drive))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from cdr_core.spill.reader import SegmentBody
 from cdr_core.spill.segments import Segment
 
 if TYPE_CHECKING:
-    from cdr_core.phases.draining.outputs import TableOutput
+    from cdr_core.phases.draining.outputs import Output
     from cdr_core.rescale.plan import Plan
 
 
 class ParcelConsumer:
     """Collects pages and writes rows when ``segment_size`` bytes of whole elements are there, or the channel ends."""
 
-    def __init__(self, plan: Plan, output: TableOutput, segment_size: int) -> None:
+    def __init__(self, plan: Plan, output: Output[Any], segment_size: int) -> None:
         self._plan, self._output, self._segment_size = plan, output, segment_size
         self._number = -1
         self._chunks: list[Bytes] = []
@@ -60,7 +60,7 @@ class ParcelConsumer:
 class ConsumerThread:
     """Runs the consumer until the queue ends. Leaving the block by an error ends it, and removes what it had open."""
 
-    def __init__(self, plan: Plan, queue: ParcelQueue, output: TableOutput, segment_size: int) -> None:
+    def __init__(self, plan: Plan, queue: ParcelQueue, output: Output[Any], segment_size: int) -> None:
         self._queue, self._output = queue, output
         self._consumer = ParcelConsumer(plan, output, segment_size)
         self._thread = threading.Thread(target=self._run, name="cdr-consumer", daemon=True)

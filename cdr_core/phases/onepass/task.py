@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.checkpoints import START
 from cdr_core.faults import reach
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.phases.draining import said as saying
-from cdr_core.phases.draining.outputs import TableOutput
+from cdr_core.phases.draining.outputs import Output, output_for
 from cdr_core.phases.meter import Meter
 from cdr_core.phases.onepass.consumer import ConsumerThread
 from cdr_core.phases.onepass.delivery import Delivery
@@ -51,7 +50,7 @@ class _Task:
         queue = ParcelQueue(max(job.memory_budget // job.page_size, 1), job.page_size)
         file_name = f"{job.recovery}/e{job.epoch}-{self._name}-0"
         rows = row_group_bytes(job.memory_budget)
-        output = TableOutput(self._plan, self._subtask, sink_for(job.target), file_name, {}, row_group=rows)
+        output = output_for(job.target, self._plan, self._subtask, file_name, {}, None, None, rows)
         with ExitStack() as stack:
             disk = self._disk(stack) if self._unit["spills"] else None
             page = stack.enter_context(ReadPage(job.page_size))
@@ -99,7 +98,7 @@ class _Task:
             "read_page": page.counts.to_json(),
         }
 
-    def _outcome(self, reader: FeedReader, output: TableOutput, counters: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, reader: FeedReader, output: Output[Any], counters: Mapping[str, Any]) -> Outcome:
         tallies = output.tallies
         drained = [
             subtask_entry(self._plan, self._subtask, number, tally).to_json() for number, tally in tallies.items()

@@ -13,6 +13,7 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import commit_user
 from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.errors import JobFailed
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import SubtaskState, write_metadata
@@ -70,13 +71,13 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     attempt = f"{job.recovery}/e{job.epoch}-{name}"
     if unit["kind"] == "channels":
         ledger, file = check_channels(plan, unit, sink, attempt)
-        detail = {"ledger": [entry.to_json() for entry in ledger], "subtask": unit["subtask"]}
+        detail = {"ledger": [e.to_json() for e in ledger], "subtask": unit["subtask"], "joined": unit["join"]}
         # What was prepared, whether it is joined this time or not: a unit that is done again must come to the same.
         prepared = [PreparedFile.from_json(each) for each in unit["files"]]
         records, size = sum(each.records for each in prepared), sum(each.bytes for each in prepared)
         return Outcome(records, size, {**detail, "file": file.to_json() if file else None})
     if unit["kind"] == "done":
-        return Outcome(0, 0, {"ledger": []})
+        return Outcome(0, 0, {"ledger": [], "joined": False})
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     metadata, moved = move_state(checkpoint, unit, sink, attempt)
     uri = join(job.directory, f"{name}.metadata")
@@ -132,6 +133,11 @@ def ready(drive: Drive, sink: CheckpointSink, results: Sequence[Mapping[str, Any
     """The sink with what it is to publish; nothing where the checkpoint is there already."""
     if sink.look_up(commit_user(drive.recovery.id)).published:
         return sink
+    if any(result.get("joined") is False for result in results):
+        # The units did no work because it was there: what they left is no whole checkpoint.
+        raise JobFailed(
+            f"{sink.directory} held the checkpoint when commit began, and now it is gone", hint="run commit again"
+        )
     assembled = assemble(drive, results)
     reach("commit.assembled")
     return sink.holding(assembled.metadata, assembled.facts)

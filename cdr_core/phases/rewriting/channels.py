@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally
 from cdr_core.commit.committable import Committable, Piece, PreparedFile
-from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.commit.sinks.checkpoint import ChannelFile, CheckpointSink
 from cdr_core.drain.chunks import place_of
 from cdr_core.errors import CorruptChannelState
 from cdr_core.faults import reach
@@ -56,16 +56,21 @@ def check_channels(
     files = [PreparedFile.from_json(file) for file in unit["files"]]
     lines: dict[int, Entry] = {}
     with ExitStack() as stack:
-        opened = [stack.enter_context(sink.open_file(file)) for file in files]
-        for file, source in zip(files, opened, strict=True):
-            for piece in sorted(file.pieces, key=_in_order):
-                before = lines.get(piece.channel, subtask_entry(plan, unit["subtask"], piece.channel, Tally()))
-                for chunk in _chunks(source, piece):
-                    before = before.then(_tallied(before.key, chunk))
-                lines[piece.channel] = before
-        if len(files) < 2 or not unit["join"]:
-            return list(lines.values()), files[0] if files else None
-        return list(lines.values()), _joined(plan, unit["subtask"], sink, name, list(zip(files, opened, strict=True)))
+        target = stack.enter_context(sink.channel_file(name)) if unit["join"] and len(files) > 1 else None
+        for file in files:  # one at a time: a long drain leaves more of them than may be open
+            with sink.open_file(file) as source:
+                for piece in sorted(file.pieces, key=_in_order):
+                    before = lines.get(piece.channel, subtask_entry(plan, unit["subtask"], piece.channel, Tally()))
+                    for chunk in _chunks(source, piece):
+                        before = before.then(_tallied(before.key, chunk))
+                    lines[piece.channel] = before
+                if target is not None:
+                    _append(plan, unit["subtask"], target, file, source)
+    if target is None:
+        return list(lines.values()), files[0] if files else None
+    assert target.prepared is not None
+    reach("channels.joined")
+    return list(lines.values()), replace(target.prepared, records=sum(file.records for file in files))
 
 
 def _in_order(piece: Piece) -> tuple[int, bool]:
@@ -73,19 +78,11 @@ def _in_order(piece: Piece) -> tuple[int, bool]:
     return piece.channel, piece.side != Side.INPUT
 
 
-def _joined(
-    plan: Plan, subtask: int, sink: CheckpointSink, name: str, sources: Sequence[tuple[PreparedFile, pa.NativeFile]]
-) -> PreparedFile:
-    with sink.channel_file(name) as target:
-        for file, source in sources:
-            by_offset = sorted((offset, piece) for piece in file.pieces for offset in piece.offsets)
-            for offset, piece in by_offset:
-                _, side, channel = place_of(plan, piece.channel, plan.subtasks[subtask].index, Side(piece.side))
-                owned = OwnedChannel(str(piece.channel), side, channel)
-                target.append(owned, [_chunk(source, offset).data], 0)
-    assert target.prepared is not None
-    reach("channels.joined")
-    return replace(target.prepared, records=sum(file.records for file, _ in sources))
+def _append(plan: Plan, subtask: int, target: ChannelFile, file: PreparedFile, source: pa.NativeFile) -> None:
+    by_offset = sorted((offset, piece) for piece in file.pieces for offset in piece.offsets)
+    for offset, piece in by_offset:
+        _, side, channel = place_of(plan, piece.channel, plan.subtasks[subtask].index, Side(piece.side))
+        target.append(OwnedChannel(str(piece.channel), side, channel), [_chunk(source, offset).data], 0)
 
 
 def _chunks(source: pa.NativeFile, piece: Piece) -> Iterator[Bytes]:

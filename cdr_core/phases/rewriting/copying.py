@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,9 +55,13 @@ def _copy_object(source: str, target: str, size: int) -> None:
 
 def _copy_bytes(source: str, target: str, size: int) -> None:
     if not storage_for(target).exists(target):
-        # Taken meanwhile: by a task that copies the same file.
-        with suppress(StorageError), making(target, Path(tempfile.gettempdir())) as temporary:
-            write_through(temporary, _pieces(source, size))
+        try:
+            with making(target, Path(tempfile.gettempdir())) as temporary:
+                write_through(temporary, _pieces(source, size))
+        except StorageError:
+            # Taken meanwhile, by a task that copies the same file; anything else is what it is.
+            if not storage_for(target).exists(target):
+                raise
     same = storage_for(target).size(target) == size and _sum(source, size) == _sum(target, size)
     _require(same, source, target)
 

@@ -7,12 +7,15 @@ Prints what was written as JSON; a failure is one sentence and an exit code, as 
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from cdr_core.errors import CdrError, JobFailed, from_exit_code
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ def export_in_child(recovery: str, number: int, directory: str) -> Written:
     )
     said = done.stderr.strip().splitlines()
     if done.returncode == JobFailed.exit_code and not (said and said[-1].startswith("cdr: ")):
+        log.error("an export ended with status %s:\n%s", done.returncode, done.stderr[-20_000:])
         raise JobFailed("the export failed without a sentence", hint="look into the api-server's log")
     if done.returncode != 0:
         raise from_exit_code(done.returncode, said[-1].removeprefix("cdr: ") if said else "the export was killed")
