@@ -31,7 +31,7 @@ from cdr_core.drill.verdict import (
     judge,
 )
 from cdr_core.errors import CdrError, Refused
-from cdr_core.metadata import Drill, Phase, PhaseState, Repository
+from cdr_core.metadata import AttemptState, Drill, Phase, PhaseState, Repository
 from cdr_core.phases.pin_file import unpin
 from cdr_core.settings import Settings
 from cdr_core.spark.server import find_server, is_supervised, stop_server
@@ -169,9 +169,12 @@ def _explained(repository: Repository, drill: Drill, failure: Failure | None) ->
 
 
 def _said(repository: Repository, recovery_id: str) -> str | None:
-    """What the recovery's row says, else its newest attempt: an older one's error may have been overcome."""
-    newest = repository.attempts(recovery_id)[-1:]
-    return repository.recovery(recovery_id).error or next((attempt.error for attempt in newest), None)
+    """What the recovery's row says; where a further try began and was lost, why the one before it failed. What other
+    phases ran into was overcome.
+    """
+    attempts = repository.attempts(recovery_id)
+    tries = [each for each in attempts if each.phase is attempts[-1].phase and each.state is AttemptState.FAILED]
+    return repository.recovery(recovery_id).error or (tries[-1].error if tries else None)
 
 
 def _is_there(checkpoint: str) -> bool:

@@ -147,7 +147,7 @@ def test_a_drill_that_hangs_is_given_up_as_timed_out(rehearsal: Rehearsal) -> No
     assert results(drill)["rto"] == "FAILED"
 
 
-def test_where_nobody_says_why_the_newest_attempt_does(rehearsal: Rehearsal) -> None:
+def test_where_the_last_try_was_lost_the_one_before_it_says_why(rehearsal: Rehearsal) -> None:
     asked = Asked(drill_id_of("dag/run"), run="dag/run")
     drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
     assert drill is not None
@@ -156,6 +156,8 @@ def test_where_nobody_says_why_the_newest_attempt_does(rehearsal: Rehearsal) -> 
     assert attempt is not None
     with rehearsal.repository.fenced(drill.recovery_id, attempt.epoch) as transaction:
         transaction.fail_attempt("the disk is full.")
+    assert rehearsal.repository.begin_attempt(drill.recovery_id, Phase.READ, own_runner("read")) is not None
+    assert rehearsal.repository.recovery(drill.recovery_id).error is None
     ended = end(rehearsal.repository, rehearsal.settings, drill.id)
     assert ended.result is DrillOutcome.COULD_NOT_RUN
     assert sentence(ended, "recovered") == "the disk is full."
