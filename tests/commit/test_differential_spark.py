@@ -18,6 +18,7 @@ from tests.support.postgres import Postgres
 from tests.support.written import SPEC
 
 
+@pytest.mark.skipif(os.environ.get("DIFFERENTIAL") != "all", reason="DIFFERENTIAL=all runs it, in half a minute")
 @pytest.mark.timeout(600)
 def test_on_spark_with_postgresql_and_s3_rows_and_watermark_are_the_same(
     bucket: Bucket, postgres: Postgres, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch
