@@ -30,7 +30,7 @@ check: setup ## format, lint, types, import contract, lock, generated pages
 
 # One process more than there are cores: tests of real services wait more than they work.
 test: setup ## the tests; ARGS="tests/flink -x" for some of them
-	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile)
+	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 
 test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
 	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)
