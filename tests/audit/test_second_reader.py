@@ -19,22 +19,8 @@ from cdr_core.audit.independent.rows import reading_of
 from cdr_core.audit.independent.spec import Exchange, read_spec
 from cdr_core.audit.independent.types import parse_type
 from cdr_core.errors import Corrupt, CorruptMetadata
-from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.checkpoints import SHIPPED, FixtureCheckpoints
 from tests.support.oracle import ChannelId, Element
-
-SHIPPED = [
-    ("a_p3_thr0", 1),
-    ("a_p3_thr0", 2),
-    ("a_p3_thr1mb", 2),
-    ("b_p3_thr0", 2),
-    ("c_p7_thr0", 2),
-    ("d_p4_thr0", 2),
-    ("e_p4_seg32k", 2),
-    ("f_p3_thr0", 2),
-    ("g_p7_thr0", 2),
-    ("r_p3_rocks_inc_true", 2),
-    ("v5_a_p3_thr0", 1),
-]
 
 
 @pytest.mark.parametrize(("name", "number"), SHIPPED)

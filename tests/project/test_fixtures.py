@@ -9,20 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.flink.fixtures import MADE, NUMBER
-from tests.support.checkpoints import FIXTURES, FixtureCheckpoints
+from tests.support.checkpoints import FIXTURES, SHIPPED, FixtureCheckpoints
 
 WITH_ORACLE = [
-    ("a_p3_thr0", 1),
-    ("a_p3_thr0", 2),
-    ("a_p3_thr1mb", 2),
-    ("b_p3_thr0", 2),
-    ("c_p7_thr0", 2),
-    ("d_p4_thr0", 2),
-    ("e_p4_seg32k", 2),
-    ("f_p3_thr0", 2),
-    ("g_p7_thr0", 2),
-    ("r_p3_rocks_inc_true", 2),
-    ("v5_a_p3_thr0", 1),
+    *SHIPPED,
     *((name, NUMBER) for name in MADE),
 ]
 

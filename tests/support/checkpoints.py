@@ -14,6 +14,21 @@ from tests.support.relocate import relocate
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
+SHIPPED = (
+    ("a_p3_thr0", 1),
+    ("a_p3_thr0", 2),
+    ("a_p3_thr1mb", 2),
+    ("b_p3_thr0", 2),
+    ("c_p7_thr0", 2),
+    ("d_p4_thr0", 2),
+    ("e_p4_seg32k", 2),
+    ("f_p3_thr0", 2),
+    ("g_p7_thr0", 2),
+    ("r_p3_rocks_inc_true", 2),
+    ("v5_a_p3_thr0", 1),
+)
+"""Checkpoints by name and number whose every element Flink's own classes have read, besides those of the harness."""
+
 _SPEC_OF = {"l": "a", "r": "a", "v": "a"}
 """Specs go by the first letter of a checkpoint's name; these jobs are job a with other state, another state backend or
 another version."""
