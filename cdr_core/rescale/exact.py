@@ -12,7 +12,7 @@ from cdr_core.flink.virtual_channel import windows
 from cdr_core.kernels import frames
 from cdr_core.rescale.owners import count_misplaced, window_owners
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.source import open_channel, open_side, payload_size, place
+from cdr_core.rescale.source import chunks_of, open_channel, payload_size, place
 from cdr_core.rescale.spec import Partitioner
 from cdr_core.rescale.whatif import Counted
 
@@ -42,7 +42,7 @@ def payload_sizes(checkpoint: Checkpoint, plan: Plan) -> tuple[int, ...]:
 
 def _payload(checkpoint: Checkpoint, plan: Plan, piece: ChannelSlice) -> int:
     announced = payload_size(checkpoint, piece)
-    return sum(part.size for part in open_side(plan, piece)) if announced is None else announced
+    return sum(part.size for part in chunks_of(plan, piece)) if announced is None else announced
 
 
 def count_channel(plan: Plan, number: int) -> Counted:

@@ -6,8 +6,8 @@ recovered, the bytes from it to the channel's end are put aside. Bad is
 * a frame that cannot be one, and bytes that are left over at the end;
 * a value that does not fit its type, or whose key does not belong to the subtask it was on its way to;
 * a *hole*: a channel-state file that is missing or shorter than its handle says, a chunk that does not lie in its file,
-  and chunks whose lengths do not add up to what the handle says (which of them is wrong cannot be told, so none of that
-  side is believed).
+  and chunks that are shorter together than the handle says (which of them is wrong cannot be told, so none of that side
+  is believed). Chunks that are longer are believed as long as nothing in the channel is bad: a handle's size is a note.
 
 Bytes behind a hole that can be read are put aside too. ``_metadata`` itself is never salvaged: without it nobody knows
 what the bytes are.
@@ -32,7 +32,16 @@ from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window
 from cdr_core.kernels import frames
 from cdr_core.rescale.plan import Plan, PlannedExchange
 from cdr_core.rescale.remote import is_remote
-from cdr_core.rescale.source import bytes_at, open_channel, open_planned, open_side, place, sides
+from cdr_core.rescale.source import (
+    announced_payload,
+    bytes_at,
+    chunks_of,
+    open_channel,
+    open_planned,
+    place,
+    sides,
+    unlike,
+)
 from cdr_core.rescale.spec import Partitioner
 
 
@@ -58,6 +67,8 @@ class Salvaged:
     intact: int
     hole: str | None
     unreadable: int
+    doubtful: bool = False
+    """Some side has more bytes than its handle says, and is believed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,22 +79,26 @@ class _Side:
     behind: tuple[Part, ...] = ()
     hole: str | None = None
     announced: int = 0
+    doubtful: bool = False
 
     @property
     def size(self) -> int:
         return sum(part.size for part in (*self.before, *self.behind))
 
 
-def open_salvaged(plan: Plan, number: int) -> Salvaged:
-    """What can be read of a virtual channel; only damage of the metadata itself is an error."""
+def open_salvaged(plan: Plan, number: int, *, believing: bool = True) -> Salvaged:
+    """What can be read of a virtual channel; only damage of the metadata itself is an error.
+
+    ``believing`` takes a side that has more bytes than its handle says as it is. The bytes are the same either way.
+    """
     where = place(plan, number)
-    inputs, outputs = (_open(plan, piece) for piece in sides(plan, number))
+    inputs, outputs = (_open(plan, piece, believing) for piece in sides(plan, number))
     intact = sum(part.size for part in inputs.before)
     if inputs.hole is None:
         intact += sum(part.size for part in outputs.before)
     channel = ChannelBytes((*inputs.before, *inputs.behind), (*outputs.before, *outputs.behind), where)
     unreadable = sum(max(side.announced - side.size, 0) for side in (inputs, outputs) if side.hole is not None)
-    return Salvaged(channel, intact, inputs.hole or outputs.hole, unreadable)
+    return Salvaged(channel, intact, inputs.hole or outputs.hole, unreadable, inputs.doubtful or outputs.doubtful)
 
 
 def open_again(plan: Plan, number: int, damaged: bool) -> ChannelBytes:
@@ -91,24 +106,19 @@ def open_again(plan: Plan, number: int, damaged: bool) -> ChannelBytes:
     return open_salvaged(plan, number).channel if damaged else open_channel(plan, number)
 
 
-def _open(plan: Plan, piece: ChannelSlice | None) -> _Side:
+def _open(plan: Plan, piece: ChannelSlice | None, believing: bool) -> _Side:
+    if piece is None:
+        return _Side(())
     try:
-        parts = open_side(plan, piece)
+        parts = chunks_of(plan, piece)
     except CorruptChannelState as error:
-        assert piece is not None, "what is not there cannot be damaged"
         return _around_holes(plan, piece, error)
-    if piece is None or not _is_file(plan, piece):
+    announced, found = announced_payload(plan, piece), sum(part.size for part in parts)
+    if announced is None or found == announced:
         return _Side(parts)
-    announced = piece.size - LENGTH_SIZE * len(piece.offsets)
-    found = sum(part.size for part in parts)
-    if found == announced:
-        return _Side(parts)
-    reason = f"chunks of {found} bytes where the handle says {announced}"
-    return _Side((), parts, reason, announced)
-
-
-def _is_file(plan: Plan, piece: ChannelSlice) -> bool:
-    return isinstance(open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate), FileLocation)
+    if found > announced and believing:
+        return _Side(parts, doubtful=True)
+    return _Side((), parts, unlike(found, announced), announced)
 
 
 def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -> _Side:

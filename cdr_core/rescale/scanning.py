@@ -65,8 +65,20 @@ def scan_channel(plan: Plan, number: int, drops: Ranges = ()) -> dict[str, Any]:
 
 
 def salvage_channel(plan: Plan, number: int, drops: Ranges = ()) -> tuple[dict[str, Any], Salvaged, Damage | None]:
-    """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded."""
-    salvaged = open_salvaged(plan, number)
+    """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded.
+
+    A side with more bytes than its handle says is sound if all of it is: a chunk that swallowed bytes of another
+    channel may frame for a while, and then nothing of that side can be believed.
+    """
+    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number))
+    if damage is not None and salvaged.doubtful:
+        return _salvage(plan, number, drops, open_salvaged(plan, number, believing=False))
+    return scanned, salvaged, damage
+
+
+def _salvage(
+    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged
+) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     size = min(WINDOW, plan.split_size)
     # What is left out is not decoded: it may be the very record that does not decode.
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)

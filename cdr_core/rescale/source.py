@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from cdr_core import settings
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
-from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelId, ChannelSlice, read_chunk_extents
+from cdr_core.flink.channel_state import (
+    DAMAGED,
+    HEADER_SIZE,
+    LENGTH_SIZE,
+    ChannelId,
+    ChannelSlice,
+    read_chunk_extents,
+)
 from cdr_core.flink.checkpoint import (
     METADATA_FILE,
     Checkpoint,
@@ -53,7 +60,7 @@ def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
         _, lengths = read_chunk_extents(location.data, piece.offsets, where=piece.where(checkpoint.directory))
         return int(lengths.sum())
     announced = piece.size - LENGTH_SIZE * len(piece.offsets)
-    beyond = location.length is not None and piece.size > location.length
+    beyond = location.length is not None and piece.size > location.length - HEADER_SIZE
     return None if announced < 0 or beyond else announced
 
 
@@ -114,9 +121,36 @@ def _slices(directory: str, sha256: str, operator: str, side: Side) -> Mapping[C
 
 
 def open_side(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
-    """The chunks of one side; none where that side has no state."""
+    """The chunks of one side; none where that side has no state.
+
+    Chunks that are shorter than their handle says are refused: one whose length field shrank to a record's border still
+    frames, and what is behind it would be lost without a trace. More bytes than announced lose nothing.
+    """
     if piece is None:
         return ()
+    parts = chunks_of(plan, piece)
+    announced, found = announced_payload(plan, piece), sum(part.size for part in parts)
+    if announced is not None and found < announced:
+        raise CorruptChannelState(unlike(found, announced), where=piece.where(plan.checkpoint), hint=DAMAGED)
+    return parts
+
+
+def announced_payload(plan: Plan, piece: ChannelSlice) -> int | None:
+    """What a handle says of the payload in its file; ``None`` where that cannot be true, and for inline state, whose
+    handle counts its own array.
+    """
+    checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
+    is_file = isinstance(checkpoint.resolve(piece.delegate), FileLocation)
+    return payload_size(checkpoint, piece) if is_file else None
+
+
+def unlike(found: int, announced: int) -> str:
+    """The sentence for chunks that do not add up."""
+    return f"chunks of {found} bytes where the handle says {announced}"
+
+
+def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
+    """The chunks of one side, whether or not they add up to what the handle says."""
     where = piece.where(plan.checkpoint)
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     location = checkpoint.resolve(piece.delegate)

@@ -121,6 +121,7 @@ class Checkpoint:
         end = len(data) if stream.length is None else min(start + stream.length, len(data))
         if start < 0 or data[start : start + 4] != b"\0\0\0\0":
             raise self._damaged("a channel-state file is cut short or does not begin as one", where, start)
+        found = 0
         for offset in handle.offsets:
             at = start + offset
             if offset < 4 or at + 4 > end:
@@ -131,6 +132,12 @@ class Checkpoint:
             yield data[at + 4 : min(at + 4 + length, end)]
             if at + 4 + length > end:
                 raise self._damaged(f"a chunk of {length} bytes does not fit into its file", where, offset)
+            found += 4 + length
+        # Flink only notes the size, but a chunk whose length field shrank to a record's border shows nowhere else.
+        # Inline state counts its header too; a size that the stream cannot hold says nothing.
+        if stream.inline is None and found < handle.size <= end - start - 4:
+            what = f"the chunks of a channel have {found} bytes, its handle says {handle.size}"
+            raise self._damaged(what, where, handle.offsets[0])
 
     def _damaged(self, what: str, where: Where, offset: int) -> CorruptChannelState:
         hint = "use a checkpoint that is complete"

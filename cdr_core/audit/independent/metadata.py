@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdr_core.audit.independent.cursor import Cursor
 from cdr_core.audit.independent.handles import Stream, read_stream, walk_keyed_state, walk_operator_state
@@ -24,10 +24,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The chunks of a channel: offsets of their length fields in the stream."""
+    """The chunks of a channel: offsets of their length fields in the stream, and how many bytes Flink noted."""
 
     stream: Stream
     offsets: tuple[int, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,8 @@ def _channel_handle(cursor: Cursor, version: int, index: int, operator: Operator
         _merged(cursor, subtask, side)
         return
     place = Place(subtask, cursor.i32(), cursor.i32())
-    offsets = _offsets(cursor)
-    cursor.i64()
-    _add(cursor, side, place, _present(cursor), offsets)
+    offsets, size = _offsets(cursor), cursor.i64()
+    _add(cursor, side, place, Handle(_present(cursor), offsets, size))
 
 
 def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> None:
@@ -151,8 +151,8 @@ def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> None:
     end = cursor.at + length
     for _ in range(cursor.count(20)):
         place = Place(subtask, cursor.i32(), cursor.i32())
-        cursor.i64()
-        _add(cursor, side, place, stream, _offsets(cursor))
+        size = cursor.i64()
+        _add(cursor, side, place, Handle(stream, _offsets(cursor), size))
     if cursor.at != end:
         raise cursor.corrupt("a merged channel handle is not as long as it says")
 
@@ -169,10 +169,11 @@ def _offsets(cursor: Cursor) -> tuple[int, ...]:
     return struct.unpack(f">{count}q", cursor.take(8 * count))
 
 
-def _add(cursor: Cursor, side: dict[Place, Handle], place: Place, stream: Stream, offsets: tuple[int, ...]) -> None:
+def _add(cursor: Cursor, side: dict[Place, Handle], place: Place, handle: Handle) -> None:
     if place in side:
         raise cursor.corrupt(f"the channel ({place.a}, {place.b}) of subtask {place.subtask} is described twice")
-    side[place] = Handle(stream, tuple(sorted(offsets)))  # chunks are in the order of the file, not of the list
+    # Chunks are in the order of the file, not of the list.
+    side[place] = replace(handle, offsets=tuple(sorted(handle.offsets)))
 
 
 def uid_hash(uid: bytes) -> str:
