@@ -4,7 +4,12 @@ Each subtask has a **position**: the cut its records after which are still to co
 own answer and names it; an answer says which position it continues. Of two attempts at one subtask that both live (a
 lost executor that was not dead) only one can continue the current position, so the other's answers are recognised
 and refused here, and its output is never counted. A subtask that does not run (it waits for a core, or it is finished)
-is answered for by the driver, at the position where it is.
+is answered for by the driver, at the position where it is. Once a subtask's result is accepted its position is one that
+no task can continue: whatever another attempt at it still says is void.
+
+A subtask answers in ascending order, and only the newest of several requests that wait. What it hands over later must
+not carry a lower number, or the output would be published in another order: a checkpoint that a subtask has *passed*
+is never answered for it, and ends together with the later one.
 
 A pure state machine: files, rows and the clock belong to whoever drives it.
 """
@@ -20,6 +25,8 @@ from cdr_core.errors import CheckpointsFailed, JobFailed
 
 START = "start"
 """The position of a subtask of which nothing has been drained."""
+FINISHED = "finished"
+"""The position of a subtask whose result was accepted: nothing goes on from it."""
 
 
 class Outcome(StrEnum):
@@ -99,6 +106,7 @@ class RecoveryCheckpoints:
         self._failed = failed
         self._pending: dict[int, Pending] = {}
         self._late: dict[int, Pending] = {}
+        self._last_cut = dict.fromkeys(positions, 0)
         self._next_at = clock() + rules.interval
 
     @property
@@ -127,27 +135,49 @@ class RecoveryCheckpoints:
         return self._last
 
     def unanswered(self, checkpoint: int) -> tuple[int, ...]:
-        """Subtasks whose answer to a pending checkpoint is missing."""
+        """Subtasks whose answer to a pending checkpoint is missing; one that has passed it gives none."""
         answers = self._pending[checkpoint].answers
-        return tuple(subtask for subtask in self._positions if subtask not in answers)
+        return tuple(s for s in self._positions if s not in answers and self._last_cut[s] < checkpoint)
+
+    def is_passed(self, checkpoint: int) -> bool:
+        """Whether a subtask has cut a later checkpoint and not this one: it can end only with a later one."""
+        answers = self._pending[checkpoint].answers
+        return any(last > checkpoint and subtask not in answers for subtask, last in self._last_cut.items())
 
     def answers(self, checkpoint: int) -> Sequence[Answer]:
         """All answers of a checkpoint that is ready, by subtask."""
         answers = self._pending[checkpoint].answers
         return [answers[subtask] for subtask in sorted(answers)]
 
-    def receive(self, answer: Answer) -> bool:
-        """Take an answer; ``False`` when it was taken before. One that continues another position is refused loudly:
-        two attempts at one subtask would both be counted.
+    def wants(self, answer: Answer) -> bool:
+        """Whether an answer can count: not when it was taken before, nor when its subtask has passed this checkpoint or
+        has finished without it.
         """
         pending = self._pending.get(answer.checkpoint) or self._late.get(answer.checkpoint)
         if pending is None or answer.subtask in pending.answers:
             return False
+        position = self._positions[answer.subtask]
+        overtaken = position == FINISHED and answer.after != position
+        return not overtaken and self._last_cut[answer.subtask] < answer.checkpoint
+
+    def receive(self, answer: Answer) -> bool:
+        """Take an answer; ``False`` when it does not count. One that continues another position is refused loudly:
+        two attempts at one subtask would both be counted.
+        """
+        if not self.wants(answer):
+            return False
         if answer.outcome is Outcome.CUT:
             self.require(answer.subtask, answer.after)
             self._positions[answer.subtask] = answer.position
+            self._last_cut[answer.subtask] = answer.checkpoint
+        pending = self._pending.get(answer.checkpoint) or self._late[answer.checkpoint]
         pending.answers[answer.subtask] = answer
         return True
+
+    def finish(self, subtask: int, after: str) -> None:
+        """Its result, which goes on from ``after``, is accepted: from now on only the driver answers for it."""
+        self.require(subtask, after)
+        self._positions[subtask] = FINISHED
 
     def require(self, subtask: int, after: str) -> None:
         """The one way to go on from a position; anything else comes from an attempt that was overtaken."""
@@ -168,9 +198,14 @@ class RecoveryCheckpoints:
         return refused
 
     def overdue(self) -> list[int]:
-        """Pending checkpoints whose time is over."""
+        """Pending checkpoints whose time is over; those that were passed have the time of the later ones."""
         now = self._clock()
-        return [number for number, pending in self._pending.items() if now >= pending.deadline]
+        return [n for n, pending in self._pending.items() if now >= pending.deadline and not self.is_passed(n)]
+
+    def stranded(self) -> list[int]:
+        """Pending checkpoints that were passed, with no later one to end with."""
+        last = max(self._pending, default=0)
+        return [number for number in self._pending if number == last and self.is_passed(number)]
 
     def ready(self) -> int | None:
         """The newest checkpoint that every subtask has answered with a cut; completing it subsumes the older ones."""

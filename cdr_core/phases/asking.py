@@ -5,6 +5,9 @@ from __future__ import annotations
 from cdr_core.errors import CdrError, NotReady, Refused
 from cdr_core.metadata import Command, CommandState, Phase, PhaseState, RecoveryCheckpointState, Repository
 
+CHECKPOINT = "checkpoint"
+"""The kind of command that asks for one."""
+
 
 def ask_for_checkpoint(repository: Repository, recovery: str, aligned: float | None = None) -> Command | int:
     """The command that was given to a running drain, or the number of the last checkpoint of a drain that is over.
@@ -20,7 +23,7 @@ def ask_for_checkpoint(repository: Repository, recovery: str, aligned: float | N
         return complete[-1].checkpoint_id
     if drain.state is not PhaseState.RUNNING:
         raise NotReady(f"recovery {recovery} does not drain, it is {row.state}", hint="ask again when it does")
-    return repository.request(recovery, "checkpoint", {"aligned_timeout": aligned})
+    return repository.request(recovery, CHECKPOINT, {"aligned_timeout": aligned})
 
 
 def answer_of(command: Command) -> int | None:

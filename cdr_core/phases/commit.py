@@ -30,7 +30,7 @@ from cdr_core.kernels import fingerprint
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.coordination import committables, is_per_checkpoint, publications, restored
 from cdr_core.phases.drain import entries as drained
-from cdr_core.phases.draining.watch import holder
+from cdr_core.phases.draining.rows import holder
 from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import entries as read_entries
 from cdr_core.phases.rewriting import assemble

@@ -6,23 +6,25 @@ the drain is the last of these checkpoints. A new attempt goes on from the last 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Entry, require_equal, total
 from cdr_core.commit.sinks import is_checkpoint, sink_for
-from cdr_core.drain.checkpoints import Answer
+from cdr_core.drain.checkpoints import FINISHED, Answer
 from cdr_core.drain.checkpoints import Outcome as Cut
 from cdr_core.drain.rows import table_schema
 from cdr_core.errors import SpillLost, StorageError, Unreadable, Where
-from cdr_core.metadata import HAND_OVER, Phase, SpillSet, SpillSetState
+from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
 from cdr_core.phases import spill
+from cdr_core.phases.asking import CHECKPOINT
 from cdr_core.phases.draining.mailbox import Mailbox, cut_body
-from cdr_core.phases.draining.resume import FINISHED, go_back, handed_over, situation
+from cdr_core.phases.draining.resume import go_back, handed_over, situation
+from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
 from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.draining.task import DrainTask, find_base
-from cdr_core.phases.draining.watch import DRAIN, DrainWatch, committable, complete, prepared, write_manifest
+from cdr_core.phases.draining.watch import DRAIN, DrainWatch
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import read_json
@@ -31,7 +33,7 @@ from cdr_core.rescale.sides import Border, borders
 from cdr_core.spill import segments
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import FencedTransaction
+    from cdr_core.metadata import Command, FencedTransaction
     from cdr_core.phases.driver import Drive
 
 
@@ -83,23 +85,46 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
     ledger = entries(results)
     require_equal("drain", spill.entries(drive.results(Phase.SPILL)), ledger)
-    known = handed_over(drive)
-    number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
-    answers = [_final_answer(number, result, known) for result in results]
-    manifest, sha256 = write_manifest(drive, number, answers)
+    number, record_last = last_checkpoint(drive, results)
     sets = _sealed(drive)
 
     def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
-        transaction.begin_checkpoint(number)
-        for answer in answers:
-            transaction.add_prepared(prepared(committable(answer)))
-        complete(transaction, drive, number, manifest, sha256, kept=False)
+        record_last(transaction)
         for each in sets:
             transaction.release_grant(each.id, DRAIN)
             transaction.release_grant(each.id, HAND_OVER)
 
     return Finished({"records": total(ledger).records, "checkpoints": number}, record)
+
+
+def last_checkpoint(
+    drive: Drive, results: Sequence[Mapping[str, Any]]
+) -> tuple[int, Callable[[FencedTransaction], None]]:
+    """The number of the checkpoint that ends the drain, and what records it. It answers everybody who still waits for
+    one: a request that came after the last look at the subtasks got no checkpoint of its own.
+    """
+    known = handed_over(drive)
+    number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
+    answers = [_final_answer(number, result, known) for result in results]
+    manifest, sha256 = write_manifest(drive, number, answers)
+
+    def record(transaction: FencedTransaction) -> None:
+        transaction.begin_checkpoint(number)
+        for answer in answers:
+            transaction.add_prepared(prepared(committable(answer)))
+        waiting = _waiting_commands(drive)
+        complete(transaction, drive, number, manifest, sha256, kept=bool(waiting))
+        for command in waiting:
+            reply = {"checkpoint": number, "manifest": manifest}
+            transaction.answer_command(command.id, CommandState.DONE, reply)
+
+    return number, record
+
+
+def _waiting_commands(drive: Drive) -> list[Command]:
+    commands = drive.repository.commands(drive.recovery.id)
+    return [each for each in commands if each.kind == CHECKPOINT and each.answered_at is None]
 
 
 def _final_answer(number: int, result: Mapping[str, Any], known: frozenset[str]) -> Answer:

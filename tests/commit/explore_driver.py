@@ -15,7 +15,7 @@ from cdr_core.commit.events import (
     CommittableEvent,
 )
 from cdr_core.metadata import FencedTransaction, Phase
-from cdr_core.phases.draining.watch import prepared
+from cdr_core.phases.draining.rows import prepared
 from tests.commit.explore_world import Marker, Sink, World, last_complete
 from tests.metadata.steps import runner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdr_core.drain.checkpoints import START, Answer, Outcome, RecoveryCheckpoints, Rules
+from cdr_core.drain.checkpoints import FINISHED, START, Answer, Outcome, RecoveryCheckpoints, Rules
 from cdr_core.errors import CheckpointsFailed, JobFailed
 
 
@@ -141,6 +141,55 @@ def test_the_interval_asks_for_one_at_a_time_and_zero_asks_for_none() -> None:
 def test_numbers_go_on_from_the_last_one_of_any_attempt() -> None:
     checkpoints = RecoveryCheckpoints({0: START}, 7, Rules(0, 1, 0), Clock())
     assert checkpoints.trigger() == 8
+
+
+def passed_by_the_first() -> tuple[Clock, RecoveryCheckpoints, int, int]:
+    """Two under way; subtask 0 has answered the later one only."""
+    clock, checkpoints = fresh(timeout=10, tolerable=0)
+    first = checkpoints.trigger()
+    clock.now = 5
+    second = checkpoints.trigger()
+    assert checkpoints.receive(cut(second, 0))
+    return clock, checkpoints, first, second
+
+
+def test_a_subtask_that_answered_a_later_one_is_never_counted_for_an_older_one() -> None:
+    """E33: its later output under the lower number would be published before its earlier output."""
+    _, checkpoints, first, second = passed_by_the_first()
+    assert checkpoints.is_passed(first)
+    assert checkpoints.unanswered(first) == (1,)
+    assert not checkpoints.receive(cut(first, 0, after=f"{second}-0"))
+    assert checkpoints.receive(cut(first, 1))
+    assert checkpoints.ready() is None
+    assert checkpoints.receive(cut(second, 1, after=f"{first}-1"))
+    assert checkpoints.complete(second) == [first]
+
+
+def test_a_checkpoint_that_was_passed_has_the_time_of_the_later_one_and_is_not_counted_beside_it() -> None:
+    clock, checkpoints, first, second = passed_by_the_first()
+    clock.now = 10
+    assert checkpoints.overdue() == []
+    assert checkpoints.stranded() == []
+    clock.now = 15
+    assert checkpoints.overdue() == [second]
+    checkpoints.abort(second, counted=False)
+    assert checkpoints.stranded() == [first]
+
+
+def test_only_the_driver_answers_for_a_subtask_whose_result_was_accepted() -> None:
+    """004-13: the other of two attempts at the same position is late; it is neither counted nor in the way."""
+    _, checkpoints = fresh()
+    checkpoints.finish(0, START)
+    assert checkpoints.position(0) == FINISHED
+    number = checkpoints.trigger()
+    assert not checkpoints.receive(cut(number, 0))
+    assert not checkpoints.receive(Answer(number, 0, Outcome.DECLINED, START, START, reason="by the other one"))
+    assert checkpoints.unanswered(number) == (0, 1)
+    assert checkpoints.receive(cut(number, 0, after=FINISHED, position=FINISHED))
+    assert checkpoints.receive(cut(number, 1))
+    assert checkpoints.ready() == number
+    with pytest.raises(JobFailed, match="two attempts at once"):
+        checkpoints.finish(0, START)
 
 
 def test_an_answer_survives_its_way_through_a_file() -> None:

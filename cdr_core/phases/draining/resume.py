@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.drain.checkpoints import START
+from cdr_core.drain.checkpoints import FINISHED, START
 from cdr_core.errors import IllegalState, StorageError
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.draining.mailbox import WHOLE, cut_body
@@ -21,9 +21,6 @@ from cdr_core.storage import storage_for
 if TYPE_CHECKING:
     from cdr_core.metadata import RecoveryCheckpoint
     from cdr_core.phases.driver import Drive
-
-FINISHED = "finished"
-"""The position of a subtask that an earlier attempt finished."""
 
 
 def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]]:

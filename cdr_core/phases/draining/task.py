@@ -7,18 +7,19 @@ complete recovery checkpoint's, else the start of the set.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally
 from cdr_core.commit.sinks.base import row_group_bytes
-from cdr_core.drain.checkpoints import START, Answer, Outcome
+from cdr_core.drain.checkpoints import START
 from cdr_core.drain.pages import PagePool
 from cdr_core.drain.remaining import Remaining, whole
 from cdr_core.drain.subtask import RecoveringSubtask
-from cdr_core.errors import Declined, JobFailed, NotReady
 from cdr_core.faults import reach
+from cdr_core.phases.draining.answering import Answering
 from cdr_core.phases.draining.consumer import Consumer
 from cdr_core.phases.draining.mailbox import WHOLE, Mailbox, cut_body
 from cdr_core.phases.draining.outputs import output_for
@@ -30,6 +31,7 @@ from cdr_core.spill.reader import SegmentReader
 from cdr_core.storage import is_local
 
 if TYPE_CHECKING:
+    from cdr_core.commit.committable import PreparedFile
     from cdr_core.phases.unit import Job
     from cdr_core.rescale.plan import Plan
     from cdr_core.rescale.sides import Border
@@ -45,22 +47,27 @@ WAIT_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where a task begins: a position, what is left of the set (``None`` = all), and what was done before."""
+    """Where a task begins: a position, what is left of the set (``None`` = all), and what was done before.
+
+    ``checkpoint`` is the last one that was cut in this attempt: nothing up to it is to be answered.
+    """
 
     position: str = START
     remaining: Remaining | None = None
     ledger: tuple[Entry, ...] = ()
     frames_done: Mapping[int, int] | None = None
     said: Mapping[Channel, Last] | None = None
+    checkpoint: int = 0
 
     @classmethod
-    def of_cut(cls, position: str, body: Mapping[str, Any]) -> Base:
+    def of_cut(cls, position: str, body: Mapping[str, Any], checkpoint: int = 0) -> Base:
         return cls(
             position,
             None if body["remaining"] == WHOLE else Remaining.from_json(body["remaining"]),
             tuple(Entry.from_json(entry) for entry in body["ledger"]),
             {int(segment): done for segment, done in body["frames_done"].items()},
             channels(body.get("said", NOTHING_SAID)),
+            checkpoint,
         )
 
 
@@ -80,12 +87,11 @@ class DrainTask:
         self._job, self._plan, self._unit, self._name = job, plan, unit, name
         self._borders = borders
         self._set, self._manifest = spill_set, manifest
-        self._mailbox = Mailbox(job.directory)
-        self._heard = 0
         self._next_look = 0.0
 
     def run(self, base: Base) -> dict[str, Any]:
-        self._position = base.position
+        mailbox = Mailbox(self._job.directory)
+        self._answering = Answering(mailbox, self._unit, self._set.subtask, self._name, base.position, base.checkpoint)
         numbers = virtual_channels(self._plan)
         tallies = {numbers[_source(entry.key)]: entry.tally for entry in base.ledger}
         file_name = f"{self._job.recovery}/e{self._job.epoch}-{self._name}"
@@ -118,7 +124,7 @@ class DrainTask:
             reach("drain.prepared")
             done = sum(tally.records for tally in consumer.tallies.values())
             return {
-                "after": self._position,
+                "after": self._answering.position,
                 "resumed_from": base.position,
                 "records_here": done - sum(entry.tally.records for entry in base.ledger),
                 "files": [file.to_json() for file in consumer.take_files()],
@@ -135,9 +141,7 @@ class DrainTask:
     def _drain(self, subtask: RecoveringSubtask, consumer: Consumer, meter: Meter) -> None:
         while not subtask.done:
             self._listen(subtask)
-            due = subtask.due()
-            if due:
-                self._answer(max(due), subtask, consumer)
+            self._answering.answer(subtask, consumer, partial(self._body, consumer))
             page = subtask.poll(WAIT_SECONDS)
             if page is not None:
                 consumer.take(page)
@@ -150,44 +154,17 @@ class DrainTask:
         if not self._job.checkpoints or now < self._next_look:
             return
         self._next_look = now + (LISTEN_SECONDS if is_local(self._job.root) else LISTEN_SECONDS_AFAR)
-        for request in self._mailbox.requests_after(self._heard):
-            self._heard = request.checkpoint
-            subtask.request(request.checkpoint, request.aligned_timeout)
+        self._answering.listen(subtask)
 
-    def _answer(self, checkpoint: int, subtask: RecoveringSubtask, consumer: Consumer) -> None:
-        """Cut and say so. The file of the answer is created last: what it names is durable by then."""
-        heads = consumer.cut()
-        reach("drain.cut-prepared")
-        files = consumer.take_files()
-        answer = self._cut(checkpoint, subtask, consumer, heads, files)
-        if self._mailbox.answer(self._unit, answer):
-            reach("drain.answered")
-            if answer.outcome is Outcome.CUT:
-                self._position = answer.position
-            else:
-                consumer.keep_files(files)
-            return
-        consumer.keep_files(files)
-        given = self._mailbox.given(checkpoint, self._unit)
-        if given.position != self._position:
-            raise JobFailed(f"another attempt at subtask {self._set.subtask} answered for it")
-
-    def _cut(self, checkpoint: int, subtask: RecoveringSubtask, consumer: Consumer, heads: Any, files: Any) -> Answer:
-        try:
-            cut = subtask.cut(checkpoint, heads)
-        except (NotReady, Declined) as refusal:
-            outcome = Outcome.NOT_READY if isinstance(refusal, NotReady) else Outcome.DECLINED
-            return Answer(checkpoint, self._set.subtask, outcome, self._position, self._position, reason=str(refusal))
-        body = cut_body(
+    def _body(self, consumer: Consumer, remaining: Remaining, files: Sequence[PreparedFile]) -> dict[str, Any]:
+        return cut_body(
             [file.to_json() for file in files],
-            cut.remaining.to_json(),
+            remaining.to_json(),
             self._ledger(consumer.tallies),
             {str(segment): done for segment, done in consumer.frames_done().items()},
             self._manifest,
             consumer.said,
         )
-        position = f"{checkpoint}-{self._name}"
-        return Answer(checkpoint, self._set.subtask, Outcome.CUT, self._position, position, body)
 
     def _ledger(self, tallies: Mapping[int, Tally]) -> list[dict[str, Any]]:
         return [
@@ -199,7 +176,7 @@ def find_base(mailbox: Mailbox, unit: str, stored: Mapping[str, Any] | None) -> 
     """Where a task begins: the last cut answered in this attempt, else the one the driver found, else the start."""
     answer = mailbox.latest_cut(unit)
     if answer is not None:
-        return Base.of_cut(answer.position, answer.body)
+        return Base.of_cut(answer.position, answer.body, answer.checkpoint)
     return Base() if stored is None else Base.of_cut(stored["position"], stored["body"])
 
 

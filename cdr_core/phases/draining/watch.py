@@ -6,13 +6,10 @@ transaction, and a checkpoint exists only once the database says COMPLETED.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.events import (
     CheckpointAborted,
     CheckpointComplete,
@@ -23,22 +20,14 @@ from cdr_core.commit.events import (
 from cdr_core.drain.checkpoints import Answer, Outcome, RecoveryCheckpoints, Rules
 from cdr_core.errors import StorageError
 from cdr_core.faults import reach
-from cdr_core.metadata import (
-    Command,
-    CommandState,
-    FencedTransaction,
-    Prepared,
-    RecoveryCheckpointState,
-    SpillFile,
-    SpillSetState,
-)
+from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.phases.coordination import while_draining
 from cdr_core.phases.draining.mailbox import Mailbox, Request, cut_body
+from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
 from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.workspace import read_json
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.segments import SpillSet
-from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
@@ -48,6 +37,12 @@ if TYPE_CHECKING:
 
 DRAIN = "drain"
 """The grant by which an attempt at the drain holds the spill sets."""
+
+ALIGNED_SHARE = 0.5
+"""How much of a checkpoint's time an aligned one may wait: the rest is for the cut and the answers."""
+
+TROUBLE = (OSError, StorageError)
+"""What fails a checkpoint and not the drain: its mail or its manifest cannot be written or read now."""
 
 
 class DrainWatch:
@@ -66,20 +61,27 @@ class DrainWatch:
         self._mailbox = Mailbox(job.directory)
         self._finished: dict[int, Mapping[str, Any]] = dict(situation.finished)
         self._bases = dict(situation.bases)
-        self._checkpoints = RecoveryCheckpoints(
-            situation.positions, situation.last, rules_for(drive.recovery, drive.settings), clock
-        )
+        self._rules = rules_for(drive.recovery, drive.settings)
+        self._checkpoints = RecoveryCheckpoints(situation.positions, situation.last, self._rules, clock)
         self._asked: dict[int, list[Command]] = {}
         self._handed_over = set(situation.handed_over)
         self._manifests = {int(unit["subtask"]): str(unit["manifest"]) for unit in units.values()}
+        self._remade: dict[str, SpillSet] = {}
         self._coordinator = while_draining(drive)
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
-        """A unit is about to be recorded as finished: it must go on from where its subtask is."""
-        self._collect()
+        """A unit is about to be recorded as finished: it must go on from where its subtask is. From now on nobody but
+        the driver answers for it.
+        """
         subtask = int(self._units[unit]["subtask"])
+        if self._checkpoints.position(subtask) != detail["after"]:
+            # Where it goes on from the position, answers that lie here are another attempt's, and void from now on.
+            trouble = self._collect()
+            if trouble is not None:
+                raise trouble
         self._checkpoints.require(subtask, detail["after"])
         self._note_respill({subtask: detail["manifest"]})
+        self._checkpoints.finish(subtask, detail["after"])
         self._finished[subtask] = detail
 
     def poll(self) -> None:
@@ -94,30 +96,63 @@ class DrainWatch:
             self._complete(ready)
 
     def command(self, command: Command) -> None:
-        """A user wants a checkpoint; it is answered when that one has ended."""
-        self._trigger(command.args.get("aligned_timeout"), command)
+        """A user wants a checkpoint; it is answered when that one has ended, or at once where none are taken."""
+        if self._job.checkpoints:
+            self._trigger(command.args.get("aligned_timeout"), command)
+            return
+        reason = "CDR_CHECKPOINT_DURING_RECOVERY is off, there is one at the end of the drain"
+        with self._drive.fenced() as transaction:
+            transaction.answer_command(command.id, CommandState.REFUSED, {"reason": reason, "not_ready": True})
 
     def _trigger(self, aligned_timeout: float | None, command: Command | None) -> None:
         number = self._checkpoints.trigger()
+        if command is not None:
+            self._asked.setdefault(number, []).append(command)
         self._tell(CheckpointCoordinator(number))
         with self._drive.fenced() as transaction:
             transaction.begin_checkpoint(number)
         reach("checkpoint.begun")
-        self._mailbox.ask(Request(number, aligned_timeout))
+        if aligned_timeout is not None:
+            aligned_timeout = min(aligned_timeout, ALIGNED_SHARE * self._rules.timeout)
+        try:
+            self._mailbox.ask(Request(number, aligned_timeout))
+        except TROUBLE as error:
+            self._abort(number, f"nobody could be asked: {error}")
+            return
         reach("checkpoint.asked")
-        if command is not None:
-            self._asked.setdefault(number, []).append(command)
 
-    def _collect(self) -> None:
-        """Take the answers that came, and make the output they name known."""
-        came = []
+    def _collect(self) -> Exception | None:
+        """Take the answers that came; an answer that cannot be read fails its checkpoint, and is returned."""
+        answers, unreadable = self._look()
+        self._take(answers)
+        if unreadable is None:
+            return None
+        number, error = unreadable
+        if number in self._checkpoints.pending:
+            self._abort(number, f"its answers could not be read: {error}")
+        return error
+
+    def _look(self) -> tuple[list[Answer], tuple[int, Exception] | None]:
+        """The answers that count, by number; up to the first number that has one which cannot be read, for they are
+        taken in order.
+        """
+        found: dict[int, list[Answer]] = {}
+        unreadable: tuple[int, Exception] | None = None
         # Newest first: a task answers in order, so whoever has answered a later one is then seen in the older ones too.
-        answered = {number: self._mailbox.answered(number) for number in reversed(self._checkpoints.open)}
-        for number in self._checkpoints.open:
-            for unit in answered[number]:
-                answer = self._mailbox.given(number, unit)
-                if self._checkpoints.receive(answer) and answer.outcome is Outcome.CUT:
-                    came.append(answer)
+        for number in reversed(self._checkpoints.open):
+            try:
+                given = [self._mailbox.given(number, unit) for unit in self._mailbox.answered(number)]
+                found[number] = [answer for answer in given if self._checkpoints.wants(answer)]
+                for answer in found[number]:
+                    self._read_remade(answer)
+            except TROUBLE as error:
+                found.clear()
+                unreadable = number, error
+        return [answer for number in sorted(found) for answer in found[number]], unreadable
+
+    def _take(self, answers: Iterable[Answer]) -> None:
+        """Make the output that answers name known."""
+        came = [a for a in answers if self._checkpoints.receive(a) and a.outcome is Outcome.CUT]
         if not came:
             return
         self._note_respill({answer.subtask: answer.body["manifest"] for answer in came})
@@ -130,12 +165,18 @@ class DrainWatch:
             self._tell(CommittableEvent(committable(answer), self._drive.epoch))
             self._handed_over.update(file["path"] for file in answer.body["files"])
 
+    def _read_remade(self, answer: Answer) -> None:
+        """Before the answer is taken: afterwards nothing may go wrong until its output is known."""
+        manifest = answer.body.get("manifest")
+        if manifest is not None and manifest != self._manifests[answer.subtask] and manifest not in self._remade:
+            self._remade[manifest] = SpillSet.from_json(read_json(manifest))
+
     def _note_respill(self, manifests: Mapping[int, str]) -> None:
         """A subtask found its spill set lost and made it again: from now on that one counts."""
         for subtask, manifest in manifests.items():
             if self._manifests[subtask] == manifest:
                 continue
-            spill_set = SpillSet.from_json(read_json(manifest))
+            spill_set = self._remade.pop(manifest, None) or SpillSet.from_json(read_json(manifest))
             files = [SpillFile(file.path, file.bytes) for file in spill_set.files]
             size = sum(file.bytes for file in files)
             with self._drive.fenced() as transaction:
@@ -146,16 +187,25 @@ class DrainWatch:
 
     def _answer_for_others(self) -> None:
         """Not started = its whole base is still to come; finished = nothing is, and its last output counts now."""
-        started = self._mailbox.started() if self._checkpoints.pending else set()
         for number in self._checkpoints.pending:
-            for subtask in self._checkpoints.unanswered(number):
-                unit = self._unit_of[subtask]
-                if subtask in self._finished:
-                    self._mailbox.answer(unit, self._finished_answer(number, subtask))
-                elif unit not in started:
-                    self._mailbox.answer(unit, self._not_started_answer(number, subtask))
+            if number not in self._checkpoints.pending:
+                continue  # given up since
+            finished = [each for each in self._checkpoints.unanswered(number) if each in self._finished]
+            # No task has a say for a finished one, and a file that one of them made would stand in the way.
+            self._take([self._finished_answer(number, subtask) for subtask in finished])
+            try:
+                self._answer_for_waiting(number)
+            except TROUBLE as error:
+                self._abort(number, f"who has started could not be found out: {error}")
             # Before the next number: what this one hands over must not be handed over again.
             self._collect()
+
+    def _answer_for_waiting(self, number: int) -> None:
+        missing = [(self._unit_of[subtask], subtask) for subtask in self._checkpoints.unanswered(number)]
+        started = self._mailbox.started() if missing else set()
+        for unit, subtask in missing:
+            if unit not in started:
+                self._mailbox.answer(unit, self._not_started_answer(number, subtask))
 
     def _finished_answer(self, number: int, subtask: int) -> Answer:
         detail = self._finished[subtask]
@@ -175,6 +225,8 @@ class DrainWatch:
             self._abort(answer.checkpoint, answer.reason or str(answer.outcome), counted=counted)
         for number in self._checkpoints.overdue():
             self._abort(number, f"not answered by {len(self._checkpoints.unanswered(number))} subtasks in time")
+        while stranded := self._checkpoints.stranded():
+            self._abort(stranded[0], "subtasks answered a later one instead, which was given up", counted=False)
 
     def _abort(self, number: int, reason: str, *, counted: bool = True) -> None:
         with self._drive.fenced() as transaction:
@@ -189,7 +241,7 @@ class DrainWatch:
         try:
             manifest, sha256 = write_manifest(self._drive, number, answers)
             reach("checkpoint.manifest")
-        except (OSError, StorageError) as error:
+        except TROUBLE as error:
             self._abort(number, f"its manifest could not be written: {error}")
             return
         kept = bool(self._asked.get(number))
@@ -220,60 +272,3 @@ def rules_for(recovery: Recovery, settings: Settings) -> Rules:
     if not settings.checkpoint_during_recovery:
         interval = 0.0
     return Rules(interval, settings.checkpoint_timeout, settings.tolerable_failed_checkpoints)
-
-
-def committable(answer: Answer) -> Committable:
-    """A subtask's entry for a checkpoint; there is one even when it holds no file."""
-    files = tuple(PreparedFile.from_json(file) for file in answer.body["files"])
-    said = answer.body.get("said", NOTHING_SAID)
-    return Committable(answer.subtask, answer.checkpoint, files, said["watermark"], said["idle"])
-
-
-def prepared(entry: Committable) -> Prepared:
-    """The row of an entry."""
-    text = json.dumps(entry.to_json(), sort_keys=True)
-    return Prepared(
-        subtask=entry.subtask,
-        checkpoint_id=entry.checkpoint_id,
-        manifest=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-        records=entry.records,
-        bytes=entry.bytes,
-        watermark=entry.watermark,
-        idle=entry.idle,
-    )
-
-
-def write_manifest(drive: Drive, number: int, answers: Any) -> tuple[str, str]:
-    """The manifest of a recovery checkpoint: where each subtask goes on. Its place and SHA-256."""
-    uri = join(drive.workspace.attempt(drive.epoch, "checkpoints"), f"{number:06d}.json")
-    cuts = {str(a.subtask): {"position": a.position, "body": dict(a.body)} for a in answers}
-    data = json.dumps({"version": 1, "checkpoint": number, "cuts": cuts}, sort_keys=True).encode()
-    storage_for(uri).create(uri, data)
-    return uri, hashlib.sha256(data).hexdigest()
-
-
-def complete(
-    transaction: FencedTransaction, drive: Drive, number: int, manifest: str, sha256: str, *, kept: bool
-) -> None:
-    """COMPLETED, with a grant on every spill set it refers to; older ones that nobody asked for expire."""
-    sets = [each for each in drive.repository.spill_sets(drive.recovery.id) if each.state is SpillSetState.SEALED]
-    transaction.complete_checkpoint(number, manifest, sha256, {"kept": kept})
-    for spill_set in sets:
-        transaction.acquire_grant(spill_set.id, holder(number), durable=True)
-    held = [
-        row
-        for row in drive.repository.checkpoints(drive.recovery.id)
-        if row.state is RecoveryCheckpointState.COMPLETED and not (row.result or {}).get("kept")
-    ]
-    # The new one counts among those that are retained, and this list was read before it was there.
-    too_many = len(held) - (drive.settings.retained_checkpoints - 1)
-    for old in held[: max(too_many, 0)]:
-        transaction.expire_checkpoint(old.checkpoint_id, f"{number} completed")
-        for spill_set in sets:
-            transaction.release_grant(spill_set.id, holder(old.checkpoint_id))
-
-
-def holder(checkpoint: int) -> str:
-    """The name under which a recovery checkpoint holds its spill sets."""
-    return f"checkpoint-{checkpoint}"
