@@ -19,6 +19,9 @@ from cdr_core.errors import Closed, IllegalState, SettingsRefused, Where
 
 Bytes = npt.NDArray[np.uint8]
 
+ENOUGH_PAGES = 16
+"""With so many the drainer is always ahead of the consumer; beyond that, larger pages serve better than more."""
+
 
 class Owner(Protocol):
     """Where a page goes when it is recycled."""
@@ -88,6 +91,14 @@ class PagePool:
         self._changes = 0
         self._closed = False
         self.requested = self.recycled = self.most_in_use = 0
+
+    @classmethod
+    def of_budget(cls, budget: int, page_size: int, segment_size: int) -> PagePool:
+        """As many pages as the budget allows, at least one. Where it allows plenty they are larger than asked for, up
+        to a segment: each costs the same to hand over, whatever is in it.
+        """
+        size = max(page_size, min(segment_size, budget // ENOUGH_PAGES))
+        return cls(max(budget // size, 1), size)
 
     @property
     def in_use(self) -> int:

@@ -7,8 +7,9 @@ channels were merged into come its closing elements (:mod:`cdr_core.rescale.othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,12 +138,14 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         shipping(directory, home) as ship,
         SpillWriter(directory, unit["subtask"], *sizes, places, ship) as writer,
     ):
-        gatherer = Gatherer(writer, job.segment_size)
+        gatherer, mapped = Gatherer(writer, job.segment_size), cache(_map)  # parts of one file come one after another
         for part in unit["parts"]:
             number = part["channel"]
             before = lines.get(number, subtask_entry(plan, unit["subtask"], number, Tally()))
-            spill_part = _close_channel if "closing" in part else _spill_part
-            lines[number] = spill_part(plan, part, gatherer, before)
+            if "closing" in part:
+                lines[number] = _close_channel(plan, part, gatherer, before)
+            else:
+                lines[number] = _spill_part(plan, part, gatherer, before, mapped)
         ledger = tuple(lines.values())
         spill_set = writer.seal(ledger)
         write_json(manifest, spill_set.to_json())
@@ -160,9 +163,11 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     )
 
 
-def _spill_part(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:
+def _spill_part(
+    plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry, mapped: Callable[[str], pa.Buffer]
+) -> Entry:
     """Gather the part's runs; the ledger line with them."""
-    runs = _read_runs(part)
+    runs = _read_runs(part, mapped)
     if "carried" in part:
         uri, begin, end = part["carried"]
         data = storage_for(uri).read(uri, begin, end - begin)
@@ -174,17 +179,20 @@ def _spill_part(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: E
     return line
 
 
-def _read_runs(part: Mapping[str, Any]) -> list[Longs]:
+def _read_runs(part: Mapping[str, Any], mapped: Callable[[str], pa.Buffer]) -> list[Longs]:
     """One batch of a selection file: mapped on a disk, else fetched by its range."""
     uri, (begin, end) = part["file"], part["range"]
     if is_local(uri):
-        with pa.memory_map(str(local_path(uri))) as mapped:
-            mapped.seek(begin)
-            data = mapped.read_buffer(end - begin)
+        data = mapped(str(local_path(uri))).slice(begin, end - begin)
     else:
         data = pa.py_buffer(storage_for(uri).read(uri, begin, end - begin))
     batch = pa.ipc.read_record_batch(data, RUNS)
     return [batch.column(name).to_numpy() for name in ("start", "end", "position", "count")]
+
+
+def _map(path: str) -> pa.Buffer:
+    with pa.memory_map(path) as file:
+        return file.read_buffer()
 
 
 def _close_channel(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:

@@ -105,7 +105,7 @@ class DrainTask:
             self._borders,
             row_group_bytes(self._job.memory_budget),
         )
-        pool = PagePool(max(self._job.memory_budget // self._job.page_size, 1), self._job.page_size)
+        pool = PagePool.of_budget(self._job.memory_budget, self._job.page_size, self._job.segment_size)
         remaining = base.remaining or whole(self._set)
         with (
             Consumer(self._set, output, base.frames_done or {}) as consumer,
