@@ -11,6 +11,8 @@ from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, print_json
 from cdr_core.errors import CdrError, Corrupt, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cdr_core.flink.checkpoint import Checkpoint
     from cdr_core.metadata import Repository
     from cdr_core.rescale.plan import Examined, Plan
@@ -90,7 +92,7 @@ def describe(
         "plan": None if refused else planned.sha256,
         **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings)),
         **({} if state is None else {"state": state}),
-        "warnings": warnings + _spill_warnings(outlook, settings),
+        "warnings": warnings + _spill_warnings(outlook, settings) + _missing_warnings(state),
         "refused": [_refusal(error) for error in refused],
     }
     return value, tuple(refused)
@@ -145,7 +147,7 @@ def _other_state(
 
     if not is_checkpoint(to):
         return None, ()
-    from cdr_core.phases.rewriting.blocking import blocked, outlook
+    from cdr_core.phases.rewriting.blocking import examine
     from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
     from cdr_core.rescale.spec import parse_spec, read_spec
 
@@ -153,7 +155,8 @@ def _other_state(
         wished = new_parallelism(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(parallelism))
     except CdrError:
         return None, ()  # refused already, by whoever looked at the spec and the wish
-    return outlook(checkpoint, wished), blocked(checkpoint, wished)
+    refusals, fates = examine(checkpoint, wished)
+    return fates.to_json(), refusals
 
 
 def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed) -> dict[str, Any]:
@@ -219,6 +222,17 @@ def _spill_warnings(outlook: Outlook, settings: Settings) -> list[str]:
     if capacities and None not in capacities and room < outlook.spill:
         return [f"a spill of about {outlook.spill} bytes does not fit CDR_SPILL_DIRS, which may hold {room}"]
     return []
+
+
+def _missing_warnings(state: Mapping[str, Any] | None) -> list[str]:
+    """Files outside, without which a checkpoint that is published all the same cannot be restored."""
+    said = {"missing": "are not there", "unknown": "lie where cdr cannot look"}
+    return [
+        f"{len(paths):,} of the files outside that the new checkpoint needs {what}, such as {paths[0]}; without them "
+        "Flink cannot restore it"
+        for name, what in said.items()
+        if state and (paths := state[name])
+    ]
 
 
 def _refusal(error: CdrError) -> dict[str, Any]:

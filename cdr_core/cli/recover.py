@@ -134,6 +134,7 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
 
     result = stored_result(repository, recovery, Phase.COMMIT)
     passed = stored_result(repository, recovery, Phase.SPILL).get("one_pass")
+    missing = (repository.receipt(recovery) or {}).get("checkpoint", {}).get("missing")
     return {
         "recovery": recovery,
         "state": str(repository.recovery(recovery).state),
@@ -144,6 +145,7 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
         "seconds": seconds,
         "output": result["location"],
         **({"one_pass": passed} if passed else {}),
+        **({"missing": missing} if missing else {}),
     }
 
 
@@ -153,7 +155,15 @@ def _as_text(summary: dict[str, Any]) -> str:
         f"{summary['recovery']}: {summary['state']}, {summary['verdict']}: {summary['records']:,} records "
         f"({summary['bytes']:,} bytes) in {total:.1f} s\n"
         f"  output   {summary['output']}\n  receipt  {summary['receipt']}{_paths(summary.get('one_pass'))}"
+        f"{_missing(summary.get('missing'))}"
     )
+
+
+def _missing(paths: list[str] | None) -> str:
+    """What Flink will look for in vain."""
+    if not paths:
+        return ""
+    return f"\n  missing  {len(paths):,} files outside, without which Flink cannot restore it, such as {paths[0]}"
 
 
 def _paths(passed: dict[str, Any] | None) -> str:

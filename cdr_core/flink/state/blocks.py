@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdr_core.errors import Refused
+from cdr_core.errors import Corrupt, Refused
 from cdr_core.flink.keys import key_group_range
 from cdr_core.flink.metadata import (
     FinishedSubtask,
@@ -25,7 +25,7 @@ from cdr_core.flink.state.baskets import OLDEST_BASKET, overlapping
 from cdr_core.flink.state.keyed import KeyedPlan
 from cdr_core.flink.state.operator_state import OperatorPlan
 from cdr_core.flink.state.snapshots import FullHandle
-from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read
+from cdr_core.flink.state.streams import COMPLETE, LEAVE_TO_FLINK, Read
 
 
 class BlockKind(StrEnum):
@@ -36,6 +36,7 @@ class BlockKind(StrEnum):
     UNMERGEABLE_KEYED = "keyed state that cannot be merged"
     UNLIKE_OPERATOR = "operator state that subtasks describe in different ways"
     TOO_PARALLEL = "more subtasks than key groups"
+    UNREADABLE = "state that cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,24 @@ def _unlike(operator: OperatorState, parallelism: int, read: Read) -> list[Block
         OperatorPlan.of(operator, parallelism, read)
     except Refused as refusal:
         return [Block(operator.label, BlockKind.UNLIKE_OPERATOR, refusal.what, refusal.hint)]
+    except Corrupt as error:
+        return [_unreadable(operator, error)]
     return []
 
 
 def _unbasketable(operator: OperatorState, parallelism: int, read: Read, version: int) -> list[Block]:
-    plan = KeyedPlan.of(operator, parallelism, read, version=version, checkpoint_id=0)
-    reasons = (plan.refusal(index) for index in range(parallelism))
-    return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, LEAVE_TO_FLINK) for why in reasons if why][:1]
+    try:
+        plan = KeyedPlan.of(operator, parallelism, read, version=version, checkpoint_id=0)
+        reasons = [why for index in range(parallelism) if (why := plan.refusal(index))]
+    except Refused as refusal:
+        return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, refusal.what, refusal.hint)]
+    except Corrupt as error:
+        return [_unreadable(operator, error)]
+    return [Block(operator.label, BlockKind.UNMERGEABLE_KEYED, why, LEAVE_TO_FLINK) for why in reasons][:1]
+
+
+def _unreadable(operator: OperatorState, error: Corrupt) -> Block:
+    return Block(operator.label, BlockKind.UNREADABLE, error.what, COMPLETE)
 
 
 def has_states(handle: OperatorHandle | None) -> bool:

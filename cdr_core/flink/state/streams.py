@@ -25,6 +25,9 @@ CHUNK: Final = 1 << 20
 LEAVE_TO_FLINK: Final = "re-write it at the same parallelism and let Flink rescale when it restores"
 """The way out for state that only Flink can take apart."""
 
+COMPLETE: Final = "use a checkpoint that is complete, or recover to a table"
+"""The way out where bytes of state are not there: in-flight records do not need them."""
+
 StateFile = RelativeFile | AbsoluteFile | FileSegment
 """A handle whose bytes are outside ``_metadata``."""
 

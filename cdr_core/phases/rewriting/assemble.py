@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.phases.driver import Drive
 
+OUTSIDE = ("depends_on", "missing", "unknown")
+"""Files that stay where they are: all of them, those that are not there, and those that cdr cannot look for."""
+
 KEEP, DOWNSTREAM = "keep", "downstream"
 """How output state goes on: as output state, or as input state of the downstream."""
 
@@ -124,7 +127,7 @@ def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequenc
         "output_state": DOWNSTREAM if recovery.options.get(OUTPUT_DOWNSTREAM) else KEEP,
         "files": [{name: file[name] for name in ("path", "records", "bytes", "crc32c")} for file in files],
         "copied": [copied[path] for path in sorted(copied)],
-        "depends_on": sorted({path for each in moved for path in each["depends_on"]}),
+        **{name: sorted({path for each in moved for path in each.get(name, ())}) for name in OUTSIDE},
         "state": {name: sum(each[name] for each in moved) for name in ("read", "written")},
     }
 
@@ -150,6 +153,7 @@ def beside(drive: Drive, sink: CheckpointSink, receipt: Mapping[str, Any]) -> di
     """
     claim = sink.claim()
     written = {name: claim[name] for name in ("metadata_sha256", "output_state", "copied", "depends_on", "state")}
+    written |= {name: claim.get(name, []) for name in OUTSIDE}  # older claims do not say what was missing
     value = {
         **receipt,
         "dropped_by_rule": {

@@ -17,14 +17,13 @@ from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import Refused, StorageError, Unreadable
 from cdr_core.flink.checkpoint import Checkpoint, FileLocation
 from cdr_core.flink.metadata import RelativeFile
+from cdr_core.flink.state.streams import COMPLETE
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import write_through
 from cdr_core.storage.making import making
 
 PIECE: Final = 8 * 1024 * 1024
 """Bytes copied at once."""
-
-COMPLETE: Final = "use a checkpoint that is complete"
 
 
 def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from cdr_core.flink.metadata import (
 )
 from cdr_core.flink.state import StateFile, files_behind, redistribute
 from cdr_core.phases.rewriting.copying import copy_file
+from cdr_core.phases.rewriting.presence import look_for, missing_of
 from cdr_core.storage import storage_for
 
 SUBTASKS: Final = 8
@@ -65,13 +66,17 @@ def has_state(operator: OperatorState) -> bool:
 
 @dataclass(slots=True)
 class Moved:
-    """What became of state: bytes read and written anew, files made, files copied, files it still depends on."""
+    """What became of state: bytes read and written anew, files made, files copied, files it still depends on and which
+    of those are not there or cannot be looked for.
+    """
 
     read: int = 0
     written: int = 0
     made: list[dict[str, Any]] = field(default_factory=list)
     copied: list[dict[str, Any]] = field(default_factory=list)
     depends_on: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,6 +85,8 @@ class Moved:
             "made": self.made,
             "copied": self.copied,
             "depends_on": self.depends_on,
+            "missing": self.missing,
+            "unknown": self.unknown,
         }
 
 
@@ -104,9 +111,10 @@ def move_state(
         if isinstance(file, RelativeFile) and file.path not in made:
             moved.copied.append(copy_file(checkpoint, file, sink))
             reach("state.copied")
-        elif not isinstance(file, RelativeFile):
-            moved.depends_on.append(file.path)
-    moved.depends_on = sorted(set(moved.depends_on))
+    outside = [file for file in files_behind(new) if not isinstance(file, RelativeFile)]
+    found = {file.path: each for file, each in look_for(checkpoint, outside).items()}
+    moved.depends_on = sorted(found)
+    moved.missing, moved.unknown = missing_of(found).values()
     return write_metadata(replace(checkpoint.metadata, operators=(new,), master_states=())), moved.to_json()
 
 

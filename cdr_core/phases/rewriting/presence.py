@@ -1,0 +1,74 @@
+"""Whether the files behind state are there: nobody can copy or merge what is gone, nor can Flink restore it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cdr_core.errors import Refused, Unreadable
+from cdr_core.flink.checkpoint import Checkpoint, FileLocation
+from cdr_core.flink.metadata import RelativeFile
+from cdr_core.flink.state import StateFile
+from cdr_core.storage import storage_for
+
+AT_ONCE: Final = 16
+"""Files that are asked for at a time: incremental state has thousands, and on S3 each is a request."""
+
+
+class Presence(StrEnum):
+    """What is known of a file."""
+
+    THERE = "there"
+    MISSING = "missing"
+    OTHER_SIZE = "of another size than its checkpoint says"
+    UNKNOWN = "unknown"
+    """It is where cdr cannot look, for want of a client or of permission; Flink may find it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file; ``size`` is that of the whole file and -1 where there is none to be seen."""
+
+    presence: Presence
+    size: int = -1
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing can be made of it."""
+        return self.presence in (Presence.MISSING, Presence.OTHER_SIZE)
+
+
+def look_for(checkpoint: Checkpoint, files: Iterable[StateFile]) -> Mapping[StateFile, Found]:
+    """What is known of each file. Storage that fails for the moment is an error, never an answer."""
+    wanted = list(dict.fromkeys(files))
+    if not wanted:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(wanted))) as pool:
+        return dict(zip(wanted, pool.map(lambda file: _look(checkpoint, file), wanted), strict=True))
+
+
+def _look(checkpoint: Checkpoint, file: StateFile) -> Found:
+    location = checkpoint.resolve(file)
+    assert isinstance(location, FileLocation), "state in files"
+    try:
+        size = storage_for(location.uri).size(location.uri)
+    except Unreadable:
+        return Found(Presence.MISSING)
+    except Refused:
+        if isinstance(file, RelativeFile):
+            raise  # beside a _metadata that was just read: something is to be put right
+        return Found(Presence.UNKNOWN)
+    expected = file.size if isinstance(file, RelativeFile) else -1
+    return Found(Presence.THERE if expected in (-1, size) else Presence.OTHER_SIZE, size)
+
+
+def missing_of(outside: Mapping[str, Found]) -> dict[str, list[str]]:
+    """Of files that stay outside: those that are not there, and those that cdr cannot look for."""
+    named = {"missing": Presence.MISSING, "unknown": Presence.UNKNOWN}
+    return {
+        name: sorted(path for path, found in outside.items() if found.presence is presence)
+        for name, presence in named.items()
+    }
