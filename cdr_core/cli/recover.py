@@ -33,7 +33,8 @@ def recover(
         typer.Option(
             "--drop-records",
             metavar="EXCHANGE:UP:DOWN:POS[-POS] | FILE",
-            help="Records to leave out, as cdr elements numbers them, or a file of such lines; may be repeated.",
+            help="Records to leave out, as cdr elements numbers them, or a file of such lines or of lines that "
+            "cdr elements --json printed; may be repeated.",
         ),
     ] = None,
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,

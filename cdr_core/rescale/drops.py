@@ -1,11 +1,12 @@
 """Records that a user wants left out, because the job dies of them: named by exchange, channel and position.
 
-``EXCHANGE:UP:DOWN:POS`` or ``EXCHANGE:UP:DOWN:FIRST-LAST``, as ``cdr elements`` numbers them. What is left out is
-listed in the receipt, one by one, and the verdict is *partial*.
+``EXCHANGE:UP:DOWN:POS`` or ``EXCHANGE:UP:DOWN:FIRST-LAST``, as ``cdr elements`` numbers them, or a line of
+``cdr elements --json``. What is left out is listed in the receipt, one by one, and the verdict is *partial*.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ MOST: Final = 100_000
 """Records that can be left out of one recovery: the receipt names each of them."""
 
 _ENTRY: Final = re.compile(r"^(.+):(\d+):(\d+):(\d+)(?:-(\d+))?$")
+
+_SHOWN: Final = 100
+"""Characters of a line in an error."""
 
 Ranges = Sequence[tuple[int, int]]
 """Positions of one virtual channel, first and last, ascending and apart."""
@@ -52,7 +56,8 @@ def parse_drops(texts: Iterable[str]) -> tuple[Drop, ...]:
     """The drops in order, overlaps joined; a text that is no drop is the name of a file with one per line."""
     found: list[Drop] = []
     for text in texts:
-        found += [_parse(text)] if _ENTRY.match(text.strip()) else [_parse(line) for line in _lines(text)]
+        is_drop = _ENTRY.match(text.strip()) or _is_element(text)
+        found += [_parse(text)] if is_drop else [_parse(line) for line in _lines(text)]
     joined: list[Drop] = []
     for drop in sorted(found):
         if joined and joined[-1].channel == drop.channel and drop.first <= joined[-1].last + 1:
@@ -71,12 +76,34 @@ def _lines(file: str) -> Iterator[str]:
         what = f"{file!r} is neither EXCHANGE:UP:DOWN:POS nor a file that can be read"
         raise Refused(what, hint="write slow:0:1:17 or slow:0:1:17-20, as cdr elements numbers records") from None
     for line in text.splitlines():
-        entry = line.partition("#")[0].strip()
+        entry = line.strip() if _is_element(line) else line.partition("#")[0].strip()
         if entry:
             yield entry
 
 
+def _is_element(text: str) -> bool:
+    """Whether it is, or means to be, a line of ``cdr elements --json``."""
+    return text.lstrip().startswith("{")
+
+
+def _element(text: str) -> Drop:
+    """What else such a line says of the element is for people."""
+    try:
+        value = json.loads(text)
+        exchange, *numbers = (value[name] for name in ("exchange", "up", "down", "pos"))
+    except (ValueError, KeyError, RecursionError):
+        numbers, exchange = [], None
+    whole = all(type(number) is int and number >= 0 for number in numbers)
+    if not isinstance(exchange, str) or not whole:
+        what = f"{text.strip()[:_SHOWN]!r} is no element: it needs exchange, up, down and pos"
+        raise Refused(what, hint="write lines as cdr elements --json prints them")
+    up, down, position = numbers
+    return Drop(exchange, up, down, position, position)
+
+
 def _parse(text: str) -> Drop:
+    if _is_element(text):
+        return _element(text)
     match = _ENTRY.match(text.strip())
     if match is None:
         raise Refused(f"{text!r} is not EXCHANGE:UP:DOWN:POS", hint="write slow:0:1:17 or slow:0:1:17-20")
