@@ -28,6 +28,8 @@ METADATA_FILE: Final = "_metadata"
 
 _NAMES_SHOWN: Final = 20
 
+_S3_CLIENTS: Final = ("s3a", "s3p", "s3n")
+
 
 @dataclass(frozen=True, slots=True)
 class InlineLocation:
@@ -124,7 +126,10 @@ def _known(size: int) -> int | None:
 
 
 def _reachable(path: str) -> str:
-    """Flink writes local files with one slash (``file:/data``); storage knows the form with three."""
+    """As storage spells it: Flink writes local files with one slash (``file:/data``), and S3 by the name of the client
+    that its user chose. Handles keep their own spelling.
+    """
     if path.startswith("file:/") and not path.startswith("file://"):
         return "file://" + path.removeprefix("file:")
-    return path
+    scheme, separator, rest = path.partition("://")
+    return f"s3://{rest}" if separator and scheme in _S3_CLIENTS else path

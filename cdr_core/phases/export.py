@@ -37,7 +37,7 @@ from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.rewriting.channels import handles_of
 from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
-from cdr_core.phases.unit import load_plan
+from cdr_core.phases.unit import load_plan, scratch_directory
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
@@ -89,8 +89,9 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         size += sum(segment.length for segment in spill_set.segments)
     reach("export.files")
     states: dict[str, list[SubtaskState]] = {}
+    scratch = scratch_directory(settings.load().scratch)
     for number, unit in state_units(source.metadata, parallelism).items():
-        operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}")[0])
+        operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}", scratch)[0])
         states.setdefault(operator, []).extend(subtasks)
     handles = handles_of(plan, files, source.metadata.version)
     metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))

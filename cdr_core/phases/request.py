@@ -28,7 +28,7 @@ from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.tiers import refuse_beside, refuse_unfit
-from cdr_core.storage import is_local, join
+from cdr_core.storage import canonical, is_local, join
 from cdr_core.storage.local import host_id
 from cdr_core.storage.making import is_usable
 
@@ -156,8 +156,8 @@ def _check_interval(text: str) -> None:
 
 def absolute(uri: str) -> str:
     """One spelling per place, whatever links, dots or schemes were written: the target is half of the identity."""
-    local = uri.removeprefix("file://")
-    return local if "://" in local else os.path.realpath(Path(local).expanduser())
+    place = canonical(uri)
+    return os.path.realpath(Path(place).expanduser()) if is_local(place) else place
 
 
 def _absolute_target(target: str) -> str:

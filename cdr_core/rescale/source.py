@@ -32,14 +32,14 @@ from cdr_core.flink.virtual_channel import ChannelBytes, Part
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import FetchedObjects, RemoteState, is_remote, unit_fetches
 from cdr_core.rescale.staged import staged_objects
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import canonical, join, storage_for
 from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
 
 def open_checkpoint(directory: str) -> Checkpoint:
     """Read `_metadata` of a checkpoint directory (or the file itself)."""
-    directory = directory.rstrip("/")
+    directory = canonical(directory).rstrip("/")
     if directory.endswith(f"/{METADATA_FILE}"):
         directory = directory.removesuffix(f"/{METADATA_FILE}")
     uri = join(directory, METADATA_FILE)

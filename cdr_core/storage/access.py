@@ -9,7 +9,10 @@ from typing import Protocol
 
 from cdr_core.errors import Refused
 
-SCHEMES = ("file", "s3")
+S3_SCHEMES = ("s3", "s3a", "s3p", "s3n")
+"""The same objects: Flink's users choose a client (Hadoop's, Presto's) by the scheme."""
+
+SCHEMES = ("file", *S3_SCHEMES)
 """Of URIs that can be read; a plain path is a file."""
 
 
@@ -59,15 +62,25 @@ class Storage(Protocol):
         """Remove the object if it is there."""
 
 
+def canonical(uri: str) -> str:
+    """One spelling per place: a local path without its scheme (Flink prints ``file:/data``), and ``s3://`` for whatever
+    Flink's file systems call it.
+    """
+    if uri.startswith("file:/"):
+        return "/" + uri.removeprefix("file:").lstrip("/")
+    scheme, separator, rest = uri.partition("://")
+    return f"s3://{rest}" if separator and scheme in S3_SCHEMES else uri
+
+
 def is_local(uri: str) -> bool:
     """Whether it is a path of this host (a mount included), so that its bytes can be mapped and its files linked."""
-    return "://" not in uri.removeprefix("file://")
+    return "://" not in canonical(uri)
 
 
 def storage_for(uri: str) -> Storage:
     """The storage that serves this URI."""
-    scheme, separator, _ = uri.partition("://")
-    if not separator or scheme == "file":
+    scheme, separator, _ = canonical(uri).partition("://")
+    if not separator:
         from cdr_core.storage.local import LocalStorage
 
         return LocalStorage()

@@ -16,17 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import DiskFull, Refused, StorageError, Unreadable
-from cdr_core.storage.access import Stat, is_local
+from cdr_core.storage.access import Stat, canonical, is_local
 
 
 def local_path(uri: str) -> Path:
     """The path of a local URI; another one would silently become a directory of a strange name, and is refused."""
     if not is_local(uri):
         raise Refused(f"{uri} is not on a disk of this host", hint="use a local path here")
-    return Path(uri.removeprefix("file://"))
+    return Path(canonical(uri))
 
 
 _TEMPORARY = ".tmp"
+
+LONGEST_SHOWN = 300
+"""Characters of a name that cannot be, in an error."""
 
 
 def host_id() -> str:
@@ -61,7 +64,11 @@ class LocalStorage:
         return Stat(found.st_size, datetime.fromtimestamp(found.st_mtime, UTC), _tag(found))
 
     def exists(self, uri: str) -> bool:
-        return local_path(uri).exists()
+        try:
+            self.size(uri)
+        except Unreadable:
+            return False
+        return True
 
     def create(self, uri: str, data: bytes) -> bool:
         path = local_path(uri)
@@ -185,13 +192,24 @@ def explained(path: Path, verb: str) -> Iterator[None]:
     """Turn an operating-system error into one sentence."""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if verb != "read":
             raise StorageError(f"cannot {verb} {path}: {error.strerror}", hint="check the path") from error
         raise Unreadable(f"{path} does not exist", hint="check the path") from None
     except IsADirectoryError:
         raise Unreadable(f"{path} is a directory, not a file", hint="check the path") from None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise _no_name(path, verb) from None
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise DiskFull(f"no room left to write {path}", hint="free some space and run it again") from error
         raise StorageError(f"cannot {verb} {path}: {error.strerror}", hint="check its permissions") from error
+    except ValueError as error:  # U+0000, or half of a surrogate pair
+        raise _no_name(path, verb) from error
+
+
+def _no_name(path: Path, verb: str) -> Refused | Unreadable:
+    """No retry helps; the name may be of any length and hold what no terminal shows."""
+    shown = ascii(str(path))
+    what = f"{shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + '…'} is no name that a file can have"
+    return Refused(what, hint="check the path") if verb == "write" else Unreadable(what, hint="check the path")

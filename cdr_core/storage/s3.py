@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from cdr_core import settings
 from cdr_core.errors import CdrError, Refused, StorageError, Unreadable
-from cdr_core.storage.access import Stat
+from cdr_core.storage.access import Stat, canonical
 
 TRIES = 8
 """About 13 seconds of patience in all; a task that lost it is tried again as a whole."""
@@ -34,9 +34,6 @@ RANGE_BYTES = 16 * 1024 * 1024
 
 LARGEST_PUT = 1024 * 1024 * 1024
 """Bytes of a file that goes up by one request; S3 takes five times as many."""
-
-LARGEST_COPY = 1024 * 1024 * 1024
-"""Bytes that the server copies by one request; S3 takes five times as many."""
 
 PASSING = frozenset(
     {"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "500"}
@@ -145,35 +142,10 @@ class S3Storage:
         return Upload(self._client, uri)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object without fetching it. What is at the target is replaced: whoever calls knows that it is free,
-        because S3 makes no conditional copies.
-        """
-        bucket, key = split(target)
-        found = dict(zip(("Bucket", "Key"), split(source), strict=True))
-        stat = self.stat(source)
-        if stat.size <= LARGEST_COPY:
-            wanted = {"CopySource": found, "CopySourceIfMatch": stat.tag}
-            patiently(source, lambda: self._client.copy_object(Bucket=bucket, Key=key, **wanted))
-            return
-        upload = self._client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-        place = {"Bucket": bucket, "Key": key, "UploadId": upload}
-        try:
-            parts = []
-            for number, at in enumerate(range(0, stat.size, LARGEST_COPY), 1):
-                part = {
-                    "CopySource": found,
-                    "CopySourceIfMatch": stat.tag,
-                    "CopySourceRange": f"bytes={at}-{min(at + LARGEST_COPY, stat.size) - 1}",
-                    "PartNumber": number,
-                }
-                answer = patiently(source, partial(self._client.upload_part_copy, **place, **part))
-                parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
-            ended = {**place, "MultipartUpload": {"Parts": parts}}
-            patiently(target, lambda: self._client.complete_multipart_upload(**ended))
-        except BaseException:
-            with suppress(Exception):
-                self._client.abort_multipart_upload(**place)
-            raise
+        """Copy an object without fetching it; see :func:`cdr_core.storage.server_copy.copy_object`."""
+        from cdr_core.storage.server_copy import copy_object
+
+        copy_object(self._client, source, target, self.stat(source))
 
     def list(self, uri: str) -> list[str]:
         bucket, prefix = split(uri.rstrip("/") + "/")
@@ -214,7 +186,7 @@ class S3Storage:
 
         def get() -> bytes:
             answer = self._client.get_object(**wanted)
-            data: bytes = answer["Body"].read()
+            data: bytes = answer["Body"].read(length + 1)  # a server that knows no ranges would send all there is
             if len(data) != length:
                 raise StorageError(f"{uri} answered with {len(data)} of {length} bytes from offset {offset}")
             return data
@@ -223,17 +195,22 @@ class S3Storage:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI."""
-    bucket, slash, key = uri.removeprefix("s3://").partition("/")
+    """Bucket and key of an ``s3://`` URI, whichever of Flink's clients it is written for."""
+    bucket, slash, key = canonical(uri).removeprefix("s3://").partition("/")
     if not bucket or not slash:
         raise Refused(f"{uri} is not s3://BUCKET/KEY", hint="correct the address")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(f"{uri!a} is no name that an object can have", hint="check the address") from None
     return bucket, key
 
 
 @lru_cache(maxsize=8)
 def _client(endpoint: str) -> Any:
     """One client per endpoint and process; credentials come from the library's own chain (environment, files, role)."""
-    config = Config(retries={"max_attempts": 1, "mode": "standard"}, connect_timeout=5, read_timeout=30)
+    # "max_attempts" would be the number of retries, not of attempts.
+    config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=5, read_timeout=30)
     return boto3.session.Session().client("s3", endpoint_url=endpoint or None, config=config)
 
 

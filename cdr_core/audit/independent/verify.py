@@ -27,6 +27,7 @@ from cdr_core.audit.independent.source import Source
 from cdr_core.audit.independent.spec import Exchange, read_spec
 from cdr_core.audit.independent.tables import Owner, Table, open_table
 from cdr_core.errors import Refused
+from cdr_core.storage import canonical, is_local
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def verify(request: Request) -> Report:
 
 def _absolute(directory: str) -> str:
     """As publications name their source."""
-    return directory if "://" in directory else str(Path(directory).resolve())
+    place = canonical(directory)
+    return str(Path(place).resolve()) if is_local(place) else place
 
 
 def _verify_table(request: Request, source: Source, table: Table) -> Report:

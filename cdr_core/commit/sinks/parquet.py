@@ -27,7 +27,7 @@ from cdr_core.commit.sinks.files import (
 )
 from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError
 from cdr_core.faults import reach
-from cdr_core.storage import Storage, join, storage_for
+from cdr_core.storage import Storage, is_local, join, storage_for
 from cdr_core.storage.local import is_writable, local_path
 
 MANIFEST_VERSION = 1
@@ -139,7 +139,7 @@ class ParquetSink:
 
 def place_for(directory: str) -> Place:
     """Where files of a directory are; boto3 is loaded only by those who need it."""
-    if not directory.startswith("s3://"):
+    if is_local(directory):
         return LocalPlace()
     from cdr_core.commit.sinks.s3_files import S3Place
 

@@ -82,7 +82,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     if unit["kind"] == "done":
         return Outcome(0, 0, {"ledger": [], "joined": False})
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
-    metadata, moved = move_state(checkpoint, unit, sink, attempt)
+    metadata, moved = move_state(checkpoint, unit, sink, attempt, job.makes)
     uri = join(job.directory, f"{name}.metadata")
     storage_for(uri).create(uri, metadata)
     return Outcome(0, 0, {"ledger": [], "state": uri, "moved": moved})

@@ -6,7 +6,6 @@ server copies, by its size); anything else under that name is refused and left a
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +25,10 @@ PIECE: Final = 8 * 1024 * 1024
 """Bytes copied at once."""
 
 
-def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink) -> dict[str, Any]:
-    """Have a file of the source in the target's directory; its name and size."""
+def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink, scratch: Path) -> dict[str, Any]:
+    """Have a file of the source in the target's directory; its name and size. ``scratch`` has room for one on its way
+    from here to S3.
+    """
     location = checkpoint.resolve(file)
     assert isinstance(location, FileLocation), "a relative handle is a file"
     if "/" in file.path or file.path.startswith("."):
@@ -37,7 +38,7 @@ def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink) 
     if file.size not in (-1, size):
         raise Unreadable(f"{source} has {size} bytes, its checkpoint says {file.size}", hint=COMPLETE)
     if is_local(source) or is_local(target):
-        _copy_bytes(source, target, size)
+        _copy_bytes(source, target, size, scratch)
     else:
         _copy_object(source, target, size)
     return {"path": file.path, "bytes": size}
@@ -52,10 +53,10 @@ def _copy_object(source: str, target: str, size: int) -> None:
     _require(storage.size(target) == size, source, target)
 
 
-def _copy_bytes(source: str, target: str, size: int) -> None:
+def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> None:
     if not storage_for(target).exists(target):
         try:
-            with making(target, Path(tempfile.gettempdir())) as temporary:
+            with making(target, scratch) as temporary:
                 write_through(temporary, _pieces(source, size))
         except StorageError:
             # Taken meanwhile, by a task that copies the same file; anything else is what it is.

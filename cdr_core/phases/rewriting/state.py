@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from cdr_core.commit.sinks.checkpoint import CheckpointSink, file_name
@@ -91,9 +92,11 @@ class Moved:
 
 
 def move_state(
-    checkpoint: Checkpoint, unit: Mapping[str, Any], sink: CheckpointSink, name: str
+    checkpoint: Checkpoint, unit: Mapping[str, Any], sink: CheckpointSink, name: str, scratch: Path
 ) -> tuple[bytes, dict[str, Any]]:
-    """The unit's operator as a ``_metadata`` of its own, and what was done. ``name`` is unique to the attempt."""
+    """The unit's operator as a ``_metadata`` of its own, and what was done. ``name`` is unique to the attempt, and
+    ``scratch`` has room for a file that is copied.
+    """
     moved = Moved()
     operator = checkpoint.operator(unit["operator"])
     states = redistribute(
@@ -109,7 +112,7 @@ def move_state(
     made = {file["path"] for file in moved.made}
     for file in files_behind(new):
         if isinstance(file, RelativeFile) and file.path not in made:
-            moved.copied.append(copy_file(checkpoint, file, sink))
+            moved.copied.append(copy_file(checkpoint, file, sink, scratch))
             reach("state.copied")
     outside = [file for file in files_behind(new) if not isinstance(file, RelativeFile)]
     found = {file.path: each for file, each in look_for(checkpoint, outside).items()}
