@@ -35,7 +35,7 @@ from cdr_core.metadata import AttemptState, Drill, Phase, PhaseState, Repository
 from cdr_core.phases.pin_file import unpin
 from cdr_core.settings import Settings
 from cdr_core.spark.server import find_server, is_supervised, stop_server
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
 
@@ -102,13 +102,13 @@ def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
 
 
 def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
-    """Remove what a drill that is over left on this host: its rows, its recovery's workspace, its Spark servers.
+    """Remove what a drill that is over left: its rows, its recovery's workspace, its Spark servers.
 
-    Only what bears the drill's or its recovery's own name; whatever cannot be removed is left to the sweep.
+    Only what bears the drill's or its recovery's own name; whatever cannot be removed is left to the sweep. What lies
+    on another host's disks stays for that host's sweep; objects are the same from everywhere.
     """
-    if drill.args.get("host") != host_id():
-        return
-    for name in filter(None, (drill.recovery_id, drill.id)):
+    is_here = drill.args.get("host") == host_id()
+    for name in filter(None, (drill.recovery_id, drill.id)) if is_here else ():
         with suppress(CdrError, OSError):
             _remove_server(settings.home / "spark" / name)
     if drill.recovery_id is not None:
@@ -117,8 +117,10 @@ def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
             repository.cancel(drill.recovery_id, force=True)
         with suppress(CdrError):
             unpin(repository.recovery(drill.recovery_id))
-    with suppress(CdrError):
-        remove(str(drill.args["scratch"]), drill.id)
+    scratch = str(drill.args["scratch"])
+    if is_here or not is_local(scratch):
+        with suppress(CdrError):
+            remove(scratch, drill.id)
     if drill.recovery_id is not None:
         sweep_recovery(repository, drill.recovery_id, settings)
 

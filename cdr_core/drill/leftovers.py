@@ -71,7 +71,7 @@ def _scratches(repository: Repository, settings: Settings, dead: set[str], left:
         place = f"{settings.drill_scratch.rstrip('/')}/{name}"
         if drill is None or drill.args.get("scratch") != place:
             left.append(Left(place, "no drill of this name is in the database"))
-        elif drill.args.get("host") != host_id():
+        elif is_local(place) and drill.args.get("host") != host_id():
             left.append(Left(place, "it is on another host"))
         elif drill.result is not None or drill.id in dead:
             why = DEAD if drill.id in dead else OVER

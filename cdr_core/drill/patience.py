@@ -19,4 +19,11 @@ def refuse_if_given_up(drill: Drill, now: datetime) -> None:
 
 def is_given_up(drill: Drill, now: datetime) -> bool:
     """Whether its time is over; clocks decide this one thing, and only for a rehearsal."""
-    return (now - drill.started_at).total_seconds() > float(drill.args.get("give_up_s") or float("inf"))
+    left = time_left(drill, now)
+    return left is not None and left < 0
+
+
+def time_left(drill: Drill, now: datetime) -> float | None:
+    """Seconds until it is given up, negative afterwards; ``None`` = it never is."""
+    give_up_s = drill.args.get("give_up_s")
+    return float(give_up_s) - (now - drill.started_at).total_seconds() if give_up_s else None

@@ -110,7 +110,15 @@ class SparkWorkers:
         else:
             conf = share_of_cluster(self._settings)
             with open_session(self._settings.spark, home=self._settings.home, conf=conf) as session:
+                with drive.fenced() as transaction:
+                    transaction.set_server(driver_ui(session, drive.epoch))
                 yield session
+
+
+def driver_ui(session: Any, epoch: int) -> dict[str, Any] | None:
+    """Where a driver shows what it does, and which: the next attempt's driver is another one with another address."""
+    ui = getattr(session.sparkContext, "uiWebUrl", None)
+    return {"ui": str(ui), "epoch": epoch} if ui else None
 
 
 def share_of_cluster(settings: Settings) -> dict[str, str]:

@@ -21,7 +21,7 @@ from cdr_airflow.form import (
 )
 from cdr_airflow.operator import FIRST_PHASE
 from cdr_core import settings
-from cdr_core.drill.plan import WITHOUT_RTO, DrillPlan
+from cdr_core.drill.plan import DrillPlan
 from cdr_core.drill.plans import Plans, load_plans
 from cdr_core.errors import CdrError
 
@@ -61,7 +61,8 @@ def plan_dag_id(plan: str) -> str:
 def manual_dag(plans: Plans, doc: str) -> DAG:
     """The drill that a person triggers: a plan by its name, or everything by the form."""
     dag = _dag(DAG_ID, "Restore drill", doc, params=_params(plans))
-    _tasks(dag, {name: f"{{{{ params.{name} or '' }}}}" for name in FIELDS}, WITHOUT_RTO)
+    # No limit of Airflow's: how long is too long stands in the plan or the form, and each task keeps to it by itself.
+    _tasks(dag, {name: f"{{{{ params.{name} or '' }}}}" for name in FIELDS}, None)
     return dag
 
 
@@ -102,8 +103,8 @@ def _dag(dag_id: str, title: str, doc: str, plan: DrillPlan | None = None, **opt
     )
 
 
-def _tasks(dag: DAG, request: Mapping[str, str], give_up_s: float) -> None:
-    limit = timedelta(seconds=give_up_s)
+def _tasks(dag: DAG, request: Mapping[str, str], give_up_s: float | None) -> None:
+    limit = None if give_up_s is None else timedelta(seconds=give_up_s)
     tasks: list[BaseOperator] = [
         DrillPhaseOperator(
             task_id=phase,

@@ -34,6 +34,9 @@ class DrillPhaseOperator(PhaseOperator):
     waits for a new checkpoint and there is none.
     """
 
+    _run_of = ("", "")
+    """The DAG and the run that is executed, by which the drill is found."""
+
     def execute(self, context: Context) -> dict[str, Any]:
         if self.request is not None:
             self._skip_without_news(context)
@@ -56,6 +59,7 @@ class DrillPhaseOperator(PhaseOperator):
 
     def _run(self, context: Context, clean: Redactor) -> dict[str, Any]:
         ti = context["ti"]
+        self._run_of = (ti.dag_id, ti.run_id)
         try:
             drills.refuse_if_given_up(ti.dag_id, ti.run_id)
             return super()._run(context, clean)
@@ -66,6 +70,16 @@ class DrillPhaseOperator(PhaseOperator):
             raise
         except Exception as error:
             self._remember(CdrError(f"{type(error).__name__}: {error}"), ti, clean)
+            raise
+
+    def _time_left(self) -> float | None:
+        return drills.time_left(*self._run_of)
+
+    def _refuse_if_late(self) -> None:
+        try:
+            drills.refuse_if_given_up(*self._run_of)
+        except CdrError:
+            self._start_interrupt()  # ending a driver does not end its Spark job
             raise
 
     def _remember(self, error: CdrError, ti: Any, clean: Redactor) -> None:

@@ -79,6 +79,18 @@ def refuse_if_given_up(dag: str, run: str) -> None:
         refuse(drill, datetime.now(UTC))
 
 
+def time_left(dag: str, run: str) -> float | None:
+    """Seconds until the drill is given up, whatever phase it is in then; ``None`` = its plan gives it all the time."""
+    from datetime import UTC, datetime
+
+    from cdr_core.drill.patience import time_left as left
+    from cdr_core.metadata import Repository
+
+    with Repository.open(settings.load().database_url) as repository:
+        drill = repository.find_drill(drill_id(dag, run))
+    return None if drill is None else left(drill, datetime.now(UTC))
+
+
 def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[[str], str] = str) -> str:
     """Whom the error blames, as the verdict's process takes it; ``ended_as`` is the class that a driver named, whose
     exit status tells less.

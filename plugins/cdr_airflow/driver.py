@@ -20,6 +20,9 @@ MAXIMUM_LINE = 64 * 1024
 MAXIMUM_LEFTOVER_READS = 1024
 """Reads after the driver's end: more than a pipe holds, yet an end, also where a grandchild never stops writing."""
 
+GRACE_SECONDS = 2.0
+"""What a driver whose time is over gets to stop by itself."""
+
 POLL_SECONDS = 0.2
 """How soon the driver's end is seen when a grandchild still holds its pipes open; normally their end tells."""
 
@@ -87,11 +90,15 @@ class Driver:
         """Process id, which is also the id of the process group."""
         return self._process.pid
 
-    def follow(self, on_line: Callable[[str], None], clean: Callable[[str], str] = str) -> Outcome:
-        """Hand over every line as it comes, until the driver has ended.
+    def follow(
+        self, on_line: Callable[[str], None], clean: Callable[[str], str] = str, *, seconds: float | None = None
+    ) -> Outcome:
+        """Hand over every line as it comes, until the driver has ended; one that works for longer than ``seconds`` is
+        ended.
 
         ``clean`` takes out what must not be said: from the lines, and so from the outcome, which is made of them.
         """
+        until = None if seconds is None else time.monotonic() + seconds
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         output, error = _Lines(on_line, clean), _Lines(on_line, clean)
@@ -101,6 +108,8 @@ class Driver:
                 selector.register(pipe, selectors.EVENT_READ, lines)
             while selector.get_map() and (self._process.poll() is None):
                 _read_ready(selector, POLL_SECONDS)
+                if until is not None and time.monotonic() > until:
+                    self.end(GRACE_SECONDS)
             # What was written before the end is still in the pipes; their end may never come, see POLL_SECONDS.
             for _ in range(MAXIMUM_LEFTOVER_READS):
                 if not selector.get_map() or not _read_ready(selector, 0):

@@ -53,7 +53,7 @@ class ReceiptLink(BaseOperatorLink):
 
 @attrs.define()
 class SparkLink(BaseOperatorLink):
-    """The Spark UI of the recovery's embedded server; it answers on the server's own host, while the server lives."""
+    """The Spark UI of the recovery's embedded server, or of the driver on a cluster; it answers while that lives."""
 
     name: ClassVar[str] = "Spark UI"
 

@@ -34,8 +34,8 @@ KILL_SECONDS = 4.0
 KILLED, STOPPED = "Killed", "Stopped"
 """How metrics call a driver that a signal ended, and a task that was stopped or broke."""
 
-UI_LOOKS = 3
-"""How often a task looks for its Spark UI: there is none on a cluster, and none before the session is open."""
+UI_LOOKS = 10
+"""How often a task looks for its Spark UI: there is none before the session is open, and none at all where it is off."""
 
 
 class PhaseOperator(BaseOperator):
@@ -166,31 +166,39 @@ class PhaseOperator(BaseOperator):
                 return  # a driver that waits says every two seconds how far it is
             said = line
             log.info("%s", line)
-            self._link_spark(line, ti)
+            self._link_spark(line, epoch, ti)
 
         self._refuse_if_killed()
         driver = self._driver = Driver.start(command, recoveries.driver_environment())
         try:
             self._refuse_if_killed()
-            outcome = driver.follow(on_line, clean)
+            outcome = driver.follow(on_line, clean, seconds=self._time_left())
         finally:
             # Also when Airflow's timeout or Ctrl-C broke in: whatever is left of the group goes with the task.
             driver.end(TERM_SECONDS)
         self._refuse_if_killed()
         if outcome.exit_code == 0:
             return outcome.result
+        self._refuse_if_late()
         self._outcome = outcome.kind or (KILLED if outcome.exit_code < 0 else metrics.DONE)
         if outcome.exit_code == USAGE_EXIT_CODE:
             raise Refused(outcome.sentence)
         raise from_exit_code(outcome.exit_code, outcome.sentence)
 
-    def _link_spark(self, line: str, ti: Any) -> None:
-        """With the first sign of work the server is known; its UI is worth a link from then on."""
+    def _time_left(self) -> float | None:
+        """Seconds that the driver may work; a recovery in earnest takes as long as it takes."""
+        return None
+
+    def _refuse_if_late(self) -> None:
+        """Called when the driver failed: raises where that was because its time was over."""
+
+    def _link_spark(self, line: str, epoch: int, ti: Any) -> None:
+        """With the first sign of work Spark is known; its UI is worth a link from then on."""
         if self.spark_ui or self._looks == UI_LOOKS or not line.startswith(f"{self.phase}: "):
             return
         self._looks += 1
         try:
-            self.spark_ui = recoveries.spark_ui(self.recovery)
+            self.spark_ui = recoveries.spark_ui(self.recovery, epoch)
             links.publish(self, ti)
         except Exception:
             self.log.warning("The task goes on without a link to the Spark UI.", exc_info=True)

@@ -112,14 +112,19 @@ def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
         return AlreadyDone(dict(stored.result or {}))
 
 
-def spark_ui(recovery: str) -> str:
-    """Where the recovery's embedded server shows what it does; empty where there is none."""
+def spark_ui(recovery: str, epoch: int | None = None) -> str:
+    """Where the recovery's embedded server, or this attempt's own driver, shows what it does; empty where nobody does.
+
+    The server serves every attempt; a driver on a cluster is of one attempt, and an older one's is gone.
+    """
     from cdr_core import settings
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
-        server = repository.recovery(recovery).server
-    return str((server or {}).get("ui") or "")
+        server = repository.recovery(recovery).server or {}
+    if epoch is not None and server.get("epoch", epoch) != epoch:
+        return ""
+    return str(server.get("ui") or "")
 
 
 def publication(recovery: str) -> Publication | None:
@@ -147,8 +152,8 @@ def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:
 
     with Repository.open(settings.load().database_url) as repository:
         server = repository.recovery(recovery).server
-    if not server:
-        return None
+    if not server or "directory" not in server:
+        return None  # on a cluster, the job ends with its driver
     return subprocess.Popen(
         [sys.executable, "-m", "cdr_core.spark.interrupt", server["directory"]],
         stdin=subprocess.DEVNULL,

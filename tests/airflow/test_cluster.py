@@ -53,6 +53,7 @@ def test_connections_lead_a_recovery_to_the_cluster_and_their_secret_stays_with_
         work = [file for file in (tmp_path / "cluster").rglob("*") if file.is_file()]
         assert not any(SECRET_KEY.encode() in file.read_bytes() for file in work)
     assert results[-1]["verdict"] == "balanced"
+    assert xcoms["_link_SparkLink"].startswith("http://"), "the driver's own"
     with Repository.open(current.database_url) as repository:
         receipt = repository.receipt(xcoms["recovery"])
     assert SECRET_KEY not in str([lines, xcoms, results, receipt])

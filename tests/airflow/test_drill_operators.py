@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from sqlalchemy import update
 
 from cdr_airflow import connections, drills, links, metrics, notify
 from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
@@ -18,11 +22,14 @@ from cdr_airflow.page import runs
 from cdr_core import settings as settings_module
 from cdr_core.errors import DatabaseUnavailable, Refused, SettingsRefused, StorageError, Unbalanced
 from cdr_core.metadata import DrillOutcome, Phase, Repository, Runner, upgrade
+from cdr_core.metadata.models import DrillRow
+from cdr_core.storage.local import host_id
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.inline import run as run_inline
 
 PHASES = ("read", "filter", "spill", "drain", "commit")
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 
 class FakeTask:
@@ -112,6 +119,40 @@ def test_the_first_task_begins_the_drill_and_the_verdict_passes_it(
     with pytest.raises(AirflowFailException, match="a result does not change"):
         execute(first(), pushed)
     assert repository.drill(drill).result is DrillOutcome.PASSED
+
+
+def test_a_drill_that_hangs_in_a_phase_is_given_up_there(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, parallelism: 2, give_up: 2s}}")
+    monkeypatch.setattr(DrillPhaseOperator, "driver_module", "stand_in")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("STAND_IN", "sleep")  # for a minute, and then it would have succeeded
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowFailException, match="is given up"):
+        execute(first(), pushed)
+    assert json.loads(pushed["read", "failure"])["kind"] == "GIVEN_UP"
+    with pytest.raises(AirflowFailException, match="TIMED_OUT"):
+        execute(verdict(), pushed)
+
+
+@pytest.mark.parametrize(("run_type", "removes"), [("scheduled", True), ("manual", False)])
+def test_a_sweep_by_its_schedule_removes_and_one_by_hand_does_not(
+    repository: Repository, run_type: str, removes: bool
+) -> None:
+    drill = repository.begin_drill("/c", {"plan": "nightly", "host": host_id(), "scratch": ""})
+    scratch = Path(settings_module.load().drill_scratch) / drill.id
+    with repository._database.write() as session:
+        args = {**drill.args, "scratch": str(scratch)}
+        session.execute(update(DrillRow).where(DrillRow.id == drill.id).values(args=args))
+    repository.end_drill(drill.id, DrillOutcome.PASSED, checks=[], rto_s=1.0, rpo_s=1.0, error=None)
+    scratch.mkdir(parents=True)
+    operator = runpy.run_path(str(ROOT / "dags" / "cdr_sweep.py"))["remove"]
+    dag_run = SimpleNamespace(run_type=run_type)
+    operator.render_template_fields({"params": {"remove": False, "keep": None}, "dag_run": dag_run})
+    with nullcontext() if removes else pytest.raises(AirflowSkipException, match="Nothing is removed"):
+        execute(operator, {})
+    assert scratch.exists() is not removes
 
 
 def test_a_failed_task_tells_the_verdict_whom_to_blame(

@@ -22,7 +22,7 @@ from cdr_airflow.embedded.__main__ import main
 from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_password, keep_secrets
-from cdr_airflow.embedded.overhead import Overhead, of_run
+from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
 from cdr_airflow.shipped import shipped
 from cdr_core.errors import Refused
 from cdr_core.spark import processes
@@ -189,7 +189,7 @@ def test_the_overhead_of_a_run_is_taken_from_airflows_own_times() -> None:
         SimpleNamespace(name="filter", started_at=begun, ended_at=begun + timedelta(seconds=6)),
         SimpleNamespace(name="commit", started_at=begun, ended_at=None),
     ]
-    cost = of_run(client, "manual__1", phases)  # type: ignore[arg-type] # the little of them that it uses
+    cost = of_run(client, "manual__1", phase_seconds(phases))  # type: ignore[arg-type] # the little of them it uses
     assert (cost.within, cost.between) == (3.0, 2.0)
 
 

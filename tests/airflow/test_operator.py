@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -64,7 +65,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(recoveries, "checked_spec", lambda request: request)
     monkeypatch.setattr(recoveries, "what_if", lambda request: ([], None))
-    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery: "")
+    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery, epoch: "")
     monkeypatch.setattr(recoveries, "create", partial(note, "r1"))
     monkeypatch.setattr(recoveries, "begin", partial(note, recoveries.Begun(7)))
     monkeypatch.setattr(recoveries, "start_interrupt", partial(note, None, "interrupt"))
@@ -125,11 +126,38 @@ def test_the_first_task_says_the_plan_first_and_refuses_before_anything_exists(
 
 def test_the_spark_ui_is_linked_while_the_driver_works(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN", "exit:1:spill: 1/2 units, 7 records")
-    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery: "http://localhost:4040")
+    monkeypatch.setattr(recoveries, "spark_ui", lambda recovery, epoch: f"http://localhost:4040/{epoch}")
     operator, task = spill()
     with pytest.raises(AirflowException):
         run(operator, task)
-    assert task.pushed["_link_SparkLink"] == "http://localhost:4040"
+    assert task.pushed["_link_SparkLink"] == "http://localhost:4040/7"
+
+
+def test_the_ui_of_an_older_attempts_driver_is_no_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster each attempt has a driver of its own; the embedded server is everybody's."""
+    servers: dict[str, Any] = {
+        "embedded": {"ui": "http://localhost:1", "directory": "/d"},
+        "cluster": {"ui": "http://driver:2", "epoch": 7},
+        "none": None,
+    }
+    monkeypatch.setattr("cdr_core.metadata.Repository.open", lambda _: nullcontext(SimpleNamespace(recovery=server_of)))
+
+    def server_of(recovery: str) -> Any:
+        return SimpleNamespace(server=servers[recovery])
+
+    assert recoveries.spark_ui("embedded", 8) == "http://localhost:1"
+    assert recoveries.spark_ui("cluster", 7) == "http://driver:2"
+    assert recoveries.spark_ui("cluster", 8) == recoveries.spark_ui("none", 8) == ""
+    assert recoveries.start_interrupt("cluster") is None, "its job ends with its driver"
+
+
+def test_a_driver_on_a_cluster_says_where_its_ui_is() -> None:
+    from cdr_core.phases.workers import driver_ui
+
+    session = SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl="http://driver:4041"))
+    assert driver_ui(session, 3) == {"ui": "http://driver:4041", "epoch": 3}
+    session.sparkContext.uiWebUrl = None
+    assert driver_ui(session, 3) is None
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,15 @@ def test_nobody_is_root_or_may_become_it(services: dict[str, Any]) -> None:
     assert "USER 10001:0" in (DOCKER / "Dockerfile").read_text()
 
 
+def test_programs_can_be_run_from_a_home_in_memory(services: dict[str, Any]) -> None:
+    """Docker mounts a tmpfs noexec unless told otherwise, and ``CDR_HOME/java`` holds programs."""
+    mounted = [mount.split(":") for service in services.values() for mount in service.get("tmpfs", ())]
+    assert len(mounted) == 4
+    for place, options in mounted:
+        assert place == "/var/lib/cdr"
+        assert "exec" in options.split(","), options
+
+
 def test_only_one_port_is_open_and_only_on_loopback(services: dict[str, Any]) -> None:
     ports = {name: service["ports"] for name, service in services.items() if "ports" in service}
     assert list(ports) == ["api-server"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +12,7 @@ from typing import NoReturn
 import pytest
 from sqlalchemy import update
 
-from cdr_core.drill import scratch
+from cdr_core.drill import end, scratch
 from cdr_core.drill.begin import Asked, begin
 from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
 from cdr_core.drill.run import by_this_process
@@ -22,6 +23,7 @@ from cdr_core.metadata.drills import new_drill_id
 from cdr_core.metadata.models import DrillRow
 from cdr_core.phases.pin_file import pin_file_of
 from cdr_core.spark.processes import start_time
+from cdr_core.storage import storage_for
 from cdr_core.sweep import Left
 from tests.drill.conftest import Rehearsal
 from tests.support.bucket import Bucket
@@ -215,3 +217,19 @@ def test_a_drill_may_rehearse_from_s3_to_s3(
     assert drill.result is DrillOutcome.PASSED, drill.checks
     assert drill.args["target"].startswith(f"parquet:{root}/")
     assert bucket.keys(root) == []
+    left = f"{root}/{drill.id}/output/part.parquet"
+    storage_for(left).create(left, b"rows")
+    local = Path(rehearsal.settings.home) / "drills" / drill.id
+    local.mkdir(parents=True)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("cdr_core.drill.end.host_id", lambda: "another host")
+        end.clean_up(rehearsal.repository, rehearsal.settings, drill)
+        assert bucket.keys(root) == [], "objects are the same from every host"
+        end.clean_up(rehearsal.repository, rehearsal.settings, with_scratch(drill, str(local)))
+        assert local.exists(), "the disks of another host are not ours"
+    end.clean_up(rehearsal.repository, rehearsal.settings, with_scratch(drill, str(local)))
+    assert not local.exists()
+
+
+def with_scratch(drill: Drill, place: str) -> Drill:
+    return replace(drill, args={**drill.args, "scratch": place})

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,14 @@ from cdr_airflow.embedded import instance, rest, setup
 from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password
-from cdr_airflow.embedded.overhead import Overhead, phase_seconds
+from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
 from cdr_airflow.shipped import PARALLELISM, shipped
 from cdr_airflow.tether import tethered
 from cdr_core import settings
 from cdr_core.errors import JobFailed
+
+Cost = Callable[[Mapping[str, float]], Overhead]
+"""What Airflow cost a run, given the seconds of its phases."""
 
 POLL_SECONDS = 0.5
 
@@ -33,8 +36,10 @@ def demo(home: Home, console: Console) -> None:
     which saves starting them.
     """
     if url := instance.address(home):
-        conf = _conf(home)
-        _show(home, console, conf, _through_services(home, url, conf))
+        conf, client = _conf(home), rest.Client.login(url, USER, keep_password(home)[0])
+        run = client.trigger(conf)
+        # Its states are looked at now and then; how long each took is Airflow's to say.
+        _show(home, console, conf, _through_services(client, run), lambda phases: of_run(client, run, phases))
         return
     with setup.locked(home, "make demo"):
         setup.prepare_airflow(home, setup.choose_port(None), console)
@@ -56,7 +61,9 @@ def _conf(home: Home) -> dict[str, str]:
     }
 
 
-def _show(home: Home, console: Console, conf: dict[str, str], events: Iterator[dict[str, Any]]) -> None:
+def _show(
+    home: Home, console: Console, conf: dict[str, str], events: Iterator[dict[str, Any]], cost: Cost | None = None
+) -> None:
     console.note(f"Recovering {conf['checkpoint']} through the Airflow DAG {rest.DAG}, 3 → 2 subtasks")
     board = Board(console)
     begun = time.monotonic()
@@ -65,7 +72,8 @@ def _show(home: Home, console: Console, conf: dict[str, str], events: Iterator[d
         said = board.errors[-1] if board.errors else "the run ended without a message"
         raise JobFailed(f"the demo did not succeed: {said}", hint=f"the logs are in {home.logs}")
     seconds = {task: row.elapsed for task, row in board.rows.items()}
-    _summarise(console, conf, seconds, time.monotonic() - begun)
+    whole = time.monotonic() - begun
+    _summarise(console, conf, seconds, whole, cost or (lambda phases: Overhead.of(seconds, phases, whole)))
 
 
 @contextmanager
@@ -110,10 +118,7 @@ def _in_process(process: subprocess.Popen[bytes], conf: dict[str, str]) -> Itera
             return  # the last one; nobody has to wait until Airflow has taken itself apart
 
 
-def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[dict[str, Any]]:
-    password, _ = keep_password(home)
-    client = rest.Client.login(url, USER, password)
-    run = client.trigger(conf)
+def _through_services(client: rest.Client, run: str) -> Iterator[dict[str, Any]]:
     while True:
         state = client.run_state(run)
         for task, row in client.tasks(run).items():
@@ -125,14 +130,14 @@ def _through_services(home: Home, url: str, conf: dict[str, str]) -> Iterator[di
         time.sleep(POLL_SECONDS)
 
 
-def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float], whole: float) -> None:
+def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float], whole: float, cost: Cost) -> None:
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
         # The output is a folder of its own, so no other recovery has this target.
         recovery = next(row for row in repository.recoveries() if row.target == conf["to"])
         receipt = repository.receipt(recovery.id)
-        cost = Overhead.of(seconds, phase_seconds(repository.phases(recovery.id)), whole)
+        beyond = cost(phase_seconds(repository.phases(recovery.id)))
     if receipt is None:
         raise JobFailed(f"recovery {recovery.id} is done but has no receipt")
     records, size = receipt["records"], receipt["bytes"]
@@ -145,6 +150,6 @@ def _summarise(console: Console, conf: dict[str, str], seconds: dict[str, float]
     console.say(
         f"Seconds   {', '.join(f'{name} {value:.1f}' for name, value in (seconds | {'in all': whole}).items())}"
     )
-    console.say(f"Airflow   {cost}")
+    console.say(f"Airflow   {beyond}")
     console.say(f"Output    {conf['to'].removeprefix('parquet:')}")
     console.say("See it    make up   (this run is there, with its logs)")

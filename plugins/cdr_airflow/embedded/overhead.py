@@ -48,13 +48,13 @@ def phase_seconds(phases: Iterable[PhaseProgress]) -> dict[str, float]:
     }
 
 
-def of_run(client: Client, run: str, phases: Iterable[PhaseProgress]) -> Overhead:
+def of_run(client: Client, run: str, phases: Mapping[str, float]) -> Overhead:
     """Of a run that is over, by what Airflow's API says of its tasks."""
     rows = [row for row in client.tasks(run).values() if row["start_date"] and row["end_date"]]
     spans = {row["task_id"]: (_time(row["start_date"]), _time(row["end_date"])) for row in rows}
     whole = max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
     tasks = {task: (end - start).total_seconds() for task, (start, end) in spans.items()}
-    return Overhead.of(tasks, phase_seconds(phases), whole.total_seconds())
+    return Overhead.of(tasks, phases, whole.total_seconds())
 
 
 def _time(text: Any) -> datetime:
