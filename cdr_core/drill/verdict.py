@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from cdr_core.drill.spoken import beside, spoken
 from cdr_core.errors import CdrError, Corrupt, GivenUp, Partial, PlanRefused, SpecRefused, Unbalanced
 from cdr_core.metadata import DrillOutcome
 
@@ -227,10 +228,11 @@ def _rto(facts: Facts, rto_s: float | None) -> Check:
             return Check(RTO, CheckResult.FAILED, "The recovery had not ended when the drill was given up.")
         return Check(RTO, CheckResult.NOT_RUN, "The recovery did not end, so its time is not known.")
     if limit is None:
-        return Check(RTO, CheckResult.NOT_CONFIGURED, f"It took {rto_s:.1f} s; the plan sets no limit.")
+        return Check(RTO, CheckResult.NOT_CONFIGURED, f"It took {spoken(rto_s)}; the plan sets no limit.")
+    took, allowed = beside(rto_s, limit)
     if rto_s > limit:
-        return Check(RTO, CheckResult.FAILED, f"It took {rto_s:.1f} s, the limit is {limit:g} s.")
-    return Check(RTO, CheckResult.PASSED, f"It took {rto_s:.1f} s of {limit:g} s.")
+        return Check(RTO, CheckResult.FAILED, f"It took {took}, the limit is {allowed}.")
+    return Check(RTO, CheckResult.PASSED, f"It took {took} of {allowed}.")
 
 
 def _rpo(facts: Facts, rpo_s: float | None) -> Check:
@@ -238,10 +240,12 @@ def _rpo(facts: Facts, rpo_s: float | None) -> Check:
     if rpo_s is None:
         return Check(RPO, CheckResult.NOT_RUN, "No checkpoint was chosen, so its age is not known.")
     if limit is None:
-        return Check(RPO, CheckResult.NOT_CONFIGURED, f"The checkpoint was {rpo_s:,.0f} s old; the plan sets no limit.")
-    if rpo_s > limit:
-        return Check(RPO, CheckResult.FAILED, f"The checkpoint was {rpo_s:,.0f} s old, the limit is {limit:,g} s.")
-    return Check(RPO, CheckResult.PASSED, f"The checkpoint was {rpo_s:,.0f} s old, the limit is {limit:,g} s.")
+        return Check(
+            RPO, CheckResult.NOT_CONFIGURED, f"The checkpoint was {spoken(rpo_s)} old; the plan sets no limit."
+        )
+    old, allowed = beside(rpo_s, limit)
+    result = CheckResult.FAILED if rpo_s > limit else CheckResult.PASSED
+    return Check(RPO, result, f"The checkpoint was {old} old, the limit is {allowed}.")
 
 
 def _seconds(since: datetime, until: datetime | None) -> float | None:

@@ -1,7 +1,8 @@
 """The trigger form of a recovery: what is asked, how it is explained, and what the form itself refuses.
 
-The patterns are JSON Schema, checked by the browser before a run exists and by Airflow's API for everybody else. They
-catch what is malformed; what does not fit the checkpoint is refused by the first task with a sentence.
+The patterns are JSON Schema. Airflow's API checks them for whoever asks, its own form among them, before a run exists;
+what it then shows is its own message, which names the field first and quotes the schema after that. They catch what is
+malformed; what does not fit the checkpoint is refused by the first task with a sentence.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ TARGET_PATTERN = (
 )
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
 
-CHECKPOINT_HELP = """Directory of an unaligned Flink checkpoint, the one that holds `_metadata`: a path that Airflow's
-workers see, or `s3://`. It is only ever read."""
+# No code spans in any of these: the form draws their boxes over the lines above and below.
+CHECKPOINT_HELP = """Directory of an unaligned Flink checkpoint, the one that holds **_metadata**: a path that Airflow's
+workers see, or **s3://**. It is only ever read."""
 
 SPEC_HELP = """Path or address of a YAML file, or the YAML itself:
 ```yaml
@@ -41,10 +43,9 @@ exchanges:
     record: TUPLE<LONG, INT, LONG, STRING>
     key: [f0]
 ```
-`cdr spec CHECKPOINT` drafts one. An owner function of a custom partitioner must be in a module that `CDR_OWNER_MODULES`
-lists."""
+**cdr spec CHECKPOINT** drafts one. An owner function of a custom partitioner must be in a module that
+**CDR_OWNER_MODULES** lists."""
 
-# No code spans where the text is longer than a line: the form draws their boxes over the lines above and below.
 PARALLELISM_HELP = """**2** for every operator on an exchange (chained ones follow), **slow=2,gen=3** by operator name,
 **same** to keep what the checkpoint has."""
 

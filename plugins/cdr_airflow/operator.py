@@ -35,7 +35,7 @@ KILLED, STOPPED = "Killed", "Stopped"
 """How metrics call a driver that a signal ended, and a task that was stopped or broke."""
 
 UI_LOOKS = 10
-"""How often a task looks for its Spark UI: there is none before the session is open, and none at all where it is off."""
+"""How often a task looks for its Spark UI: none before the session is open, none at all where it is off."""
 
 
 class PhaseOperator(BaseOperator):

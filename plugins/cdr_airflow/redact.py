@@ -20,7 +20,7 @@ STARS = "***"
 SHORTEST = 5
 """Characters of the shortest secret that is looked for: hiding every ``a`` would hide everything."""
 
-_SECRET_NAME = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE_KEY|FERNET_KEY|CREDENTIAL", re.IGNORECASE)
 _NO_SECRET_NAME = re.compile(r"_(FILE|PATH|DIR|URI|EXPIRATION)$|^CDR_", re.IGNORECASE)
 """Where a secret lies is none; our own settings say by themselves which of them are."""
 
@@ -34,12 +34,15 @@ class Redactor:
     def __call__(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, STARS)
-        return mask(text)
+        # Most texts are a word or two, and a page has ten thousands of them.
+        return mask(text) if "://" in text or "=" in text else text
 
 
 def redactor_for(environment: Mapping[str, str]) -> Redactor:
     """What must not be said by a task with this environment."""
     found = [value for name, value in environment.items() if _is_secret(name)]
+    databases = [value for name, value in environment.items() if name.endswith("__SQL_ALCHEMY_CONN")]
+    found += [part for url in databases for part in _within(url)]
     try:
         for sourced in settings.load_sources(environment):
             if sourced.setting.secret:

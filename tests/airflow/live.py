@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import psutil
 from cdr_airflow.embedded import rest, services
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.embedded.instance import is_healthy
+from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
 from cdr_airflow.embedded.rest import DAG, Client
 from cdr_airflow.shipped import shipped
 from cdr_airflow.tether import tethered
@@ -191,10 +191,10 @@ class Run:
     output: Path
 
     @classmethod
-    def trigger(cls, live: Live, output: str) -> Run:
+    def trigger(cls, live: Live, output: str, **wishes: Any) -> Run:
         demo = shipped(live.home.root)
         folder = live.home.root / "out" / output
-        conf = {"checkpoint": str(demo.checkpoint), "spec": demo.spec.read_text(), "parallelism": 2}
+        conf = {"checkpoint": str(demo.checkpoint), "spec": demo.spec.read_text(), "parallelism": 2, **wishes}
         return cls(live, live.client.trigger(conf | {"to": f"parquet:{folder}"}), folder)
 
     @property
@@ -229,16 +229,25 @@ class Run:
         path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/{task}/logs/{attempt}"
         return json.dumps(self.live.client.call("GET", path), ensure_ascii=False)
 
-    def seconds(self) -> tuple[float, float]:
-        """From the run's start to its end, and how much of that the attempts at its phases took."""
-        row = self.live.client.call("GET", f"dags/{DAG}/dagRuns/{quote(self.id)}")
-        begun, ended = (datetime.fromisoformat(row[name]) for name in ("start_date", "end_date"))
+    def overhead(self) -> Overhead:
+        """What Airflow cost this run, which is over."""
         with self.live.repository() as repository:
-            attempts = repository.attempts(self.recovery)
-        at_work = sum(
-            (attempt.ended_at - attempt.started_at).total_seconds() for attempt in attempts if attempt.ended_at
-        )
-        return (ended - begun).total_seconds(), at_work
+            return of_run(self.live.client, self.id, phase_seconds(repository.phases(self.recovery)))
+
+    def links(self, task: str) -> dict[str, str | None]:
+        path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/{task}/links"
+        return dict(self.live.client.call("GET", path)["extra_links"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """The asset events of this run."""
+        found = self.live.client.call("GET", f"assets/events?source_run_id={quote(self.id, safe='')}")
+        return list(found["asset_events"])
+
+    def answer(self, option: str) -> None:
+        """*Approve* or *Reject*, as a person does in the UI, once the run asks."""
+        self.wait_for_task("approve", "awaiting_input", "deferred")
+        path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/approve/-1/hitlDetails"
+        self.live.client.call("PATCH", path, {"chosen_options": [option]})
 
     def published(self) -> Counter[tuple[int, int, int, int]]:
         """What a reader of the highest manifest sees, as (up, down, pos, new subtask); one manifest is all there is."""

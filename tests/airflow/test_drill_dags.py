@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from cdr_airflow import drill_dags
+from cdr_airflow.form import NO_EXAMPLE, recovery_params
 from cdr_airflow.shipped import shipped
+from cdr_core.drill.plans import Plans
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -151,6 +155,17 @@ def test_the_form_shows_the_example_only_where_no_plan_would_lose_against_it(
     assert bare["dags"]["cdr_restore_drill"]["params"]["checkpoints"].endswith("chk-2")
     assert planned["dags"]["cdr_restore_drill"]["params"]["checkpoints"] is None
     assert planned["dags"]["cdr_restore_drill"]["params"]["spec"] is None
+
+
+def test_no_help_of_a_form_has_a_code_span() -> None:
+    """Airflow's form draws the box of one over the lines around it; a block of code has its own place."""
+    forms = [recovery_params(NO_EXAMPLE), drill_dags._params(Plans())]
+    sweep = runpy.run_path(str(ROOT / "dags" / "cdr_sweep.py"))["dag"].params
+    forms.append({name: sweep.get_param(name) for name in sweep})
+    for params in forms:
+        for name, param in params.items():
+            text = str(param.schema["description_md"])
+            assert "`" not in re.sub(r"```.*?```", "", text, flags=re.DOTALL), name
 
 
 def test_the_form_offers_no_sql(bare: dict[str, Any]) -> None:

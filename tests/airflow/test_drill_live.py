@@ -1,4 +1,5 @@
-"""Drills in a real Airflow: one that its schedule starts, one that fails, one that is late, one that cannot run.
+"""Drills in a real Airflow: one that its schedule starts, one that fails, one that is late, one that cannot run. And
+what a recovery promises beside its five tasks: a deadline, an approval, asset events, links.
 
 ``make test-airflow ARGS=tests/airflow/test_drill_live.py`` runs it. One instance for all; the drills wait for nothing
 but the database's history, as a user's alert would.
@@ -21,8 +22,10 @@ import pytest
 import yaml
 
 from cdr_airflow.shipped import shipped
-from cdr_core.metadata import Drill, DrillOutcome
-from tests.airflow.live import Live, wait_for
+from cdr_core.metadata import Drill, DrillOutcome, Phase
+from tests.airflow.judge import expected_rows
+from tests.airflow.live import Live, Run, wait_for
+from tests.support.checkpoints import FixtureCheckpoints
 
 pytestmark = [
     pytest.mark.timeout(2400),
@@ -65,7 +68,9 @@ def alerts() -> Iterator[Alerts]:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, alerts: Alerts) -> Iterator[Live]:
-    instance = Live.make(tmp_path_factory.mktemp("drills"), CDR_NOTIFY_WEBHOOK=alerts.url)
+    # Drills ask nobody; recoveries in earnest do here.
+    wishes = {"CDR_NOTIFY_WEBHOOK": alerts.url, "CDR_APPROVAL": "true"}
+    instance = Live.make(tmp_path_factory.mktemp("drills"), **wishes)
     demo = shipped(instance.home.root)
     demo.unpack()
     broken = instance.home.root / "broken" / "chk-2"
@@ -201,6 +206,55 @@ def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
     )
     assert wait_until_over(live, "cdr_restore_drill", run) == "success"
     assert ended(live, "by-hand").result is DrillOutcome.PASSED
+
+
+@pytest.fixture(scope="module")
+def approved(live: Live) -> Run:
+    """A recovery in earnest that has a second for everything, was approved, and is over."""
+    run = Run.trigger(live, "approved", rto="1s")
+    run.answer("Approve")
+    assert run.wait_until_over() == "success"
+    return run
+
+
+def test_a_run_that_misses_its_deadline_is_told_of_once_and_goes_on(approved: Run, alerts: Alerts) -> None:
+    def told() -> list[dict[str, Any]]:
+        return [posted for posted in alerts.posted if posted["alert"] == "deadline_missed"]
+
+    (alert,) = wait_for("the alert", told)
+    assert (alert["dag"], alert["run"]) == ("cdr_recover", approved.id)
+    assert approved.id in alert["text"]
+
+
+def test_what_was_approved_is_published_and_announced_once(
+    approved: Run, fixture_checkpoint: FixtureCheckpoints
+) -> None:
+    assert approved.published() == expected_rows(fixture_checkpoint)
+    (event,) = approved.events()
+    assert event["extra"]["recovery"] == approved.recovery
+    assert event["extra"]["target"] == f"parquet:{approved.output}"
+    approved.clear("commit")
+    wait_for("commit to run again", lambda: approved.task("commit")["try_number"] == 2)
+    assert approved.wait_until_over() == "success"
+    assert len(approved.events()) == 1, "who publishes nothing announces nothing"
+
+
+def test_the_tasks_lead_to_the_page_the_receipt_and_the_spark_ui(live: Live, approved: Run) -> None:
+    assert {approved.links(phase)["Recovery"] for phase in Phase} == {f"{live.url}/cdr/recoveries/{approved.recovery}"}
+    receipt = approved.links("commit")["Receipt"]
+    assert receipt is not None
+    assert json.loads(page(live, receipt.partition("/cdr/")[2]))["recovery"]["id"] == approved.recovery
+    assert str(approved.links("drain")["Spark UI"]).startswith("http://localhost:")
+
+
+def test_what_was_rejected_fails_the_run_and_publishes_nothing(live: Live) -> None:
+    run = Run.trigger(live, "rejected")
+    run.answer("Reject")
+    assert run.wait_until_over() == "failed"
+    assert run.task("approve")["state"] == "failed"
+    assert run.task("commit")["state"] == "upstream_failed"
+    assert not (run.output / "_cdr").exists()
+    assert run.events() == []
 
 
 def test_a_sweep_by_hand_lists_and_removes_only_when_told(live: Live) -> None:

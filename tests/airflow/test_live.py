@@ -191,9 +191,12 @@ def test_the_demo_uses_a_running_instance_and_says_what_airflow_costs(
     run = Run(live, rows[0]["dag_run_id"], live.home.root / "demo" / "output-2")
     assert rows[0]["triggered_by"] == "rest_api"
     assert_right(run, expected)
-    in_all, at_work = run.seconds()
+    cost = run.overhead()
+    assert f"Airflow   {cost}" in demo.stdout, "by Airflow's own clock, not by when the demo looked"
     with capsys.disabled():
-        print(f"\nfive tasks: {in_all:.1f} s, of which the phases {at_work:.1f} s, Airflow {in_all - at_work:.1f} s")
+        # The goal is 15 s in all; a figure to be looked at, because a busy machine is no defect.
+        load = os.getloadavg()[0]
+        print(f"\nfive tasks: {cost} (goal: 15 s; load {load:.1f} on {os.cpu_count()} cores)")
 
 
 def test_what_the_form_refuses_the_api_refuses_too(live: Live) -> None:

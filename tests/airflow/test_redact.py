@@ -27,6 +27,8 @@ KEY = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
         ("CDR_NOTIFY_WEBHOOK", "https://hooks.example/services/T0/B0/XXtokenXXtokenXX", "XXtokenXXtokenXX"),
         ("CDR_NOTIFY_WEBHOOK", "https://hooks.example/in?key=abcdef", "key=abcdef"),
         ("MY_DB_PASSWORD", "hunter2", "hunter2"),
+        ("AIRFLOW__CORE__FERNET_KEY", "81HqDtbqAywKSOumSha3BhWNOdQ26slT6K0=", "81HqDtbqAywKSOumSha3BhWNOdQ26slT6K0="),
+        ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://airflow:of-airflow@db/airflow", "of-airflow"),
     ],
 )
 def test_a_secret_of_the_environment_is_hidden_wherever_it_is_said(variable: str, value: str, secret: str) -> None:

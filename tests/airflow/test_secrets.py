@@ -58,6 +58,15 @@ def environment_shown_by(ui: str) -> str:
     return urllib.request.urlopen(address, timeout=30).read().decode()
 
 
+def event_log(folder: Path) -> list[tuple[str, str]]:
+    """Settings of Spark with which it writes one there, as text."""
+    return [
+        ("spark.eventLog.enabled", "true"),
+        ("spark.eventLog.dir", f"file://{folder / 'events'}"),
+        ("spark.eventLog.compress", "false"),
+    ]
+
+
 def found_in(folder: Path) -> list[str]:
     """Files that hold a canary: the database, the workspace, the receipts, the server's files and logs."""
     files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
@@ -73,6 +82,8 @@ def test_no_secret_of_a_recovery_is_found_anywhere(
     for name, value in CANARIES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CDR_DATABASE_URL", f"sqlite:///{warm_home}/cdr.db")
+    (tmp_path / "events").mkdir()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(f"-D{name}={value}" for name, value in event_log(tmp_path)))
     upgrade(settings.load().database_url)
     source = fixture_checkpoint("a_p3_thr0", 2)
     request = {
@@ -90,6 +101,10 @@ def test_no_secret_of_a_recovery_is_found_anywhere(
         assert "spark.master" in shown
         assert MARK not in shown
         assert found_in(warm_home) == []
+        events = b"".join(file.read_bytes() for file in (tmp_path / "events").rglob("*") if file.is_file())
+        assert b"SparkListenerEnvironmentUpdate" in events
+        assert b"SparkListenerTaskEnd" in events
+        assert MARK.encode() not in events
         results.append(execute("commit", xcoms))
     assert results[-1]["verdict"] == "balanced"
     with Repository.open(settings.load().database_url) as repository:

@@ -10,6 +10,7 @@ import pytest
 
 from cdr_core import errors
 from cdr_core.drill.history import staleness
+from cdr_core.drill.spoken import beside, spoken
 from cdr_core.drill.verdict import (
     ADVICE,
     ROWS,
@@ -47,8 +48,12 @@ def test_a_drill_that_did_everything_passes() -> None:
 @pytest.mark.parametrize(
     ("facts", "result", "said"),
     [
-        (replace(GOOD, rto_limit_s=39.9), DrillOutcome.TIMED_OUT, "rto: It took 40.0 s, the limit is 39.9 s."),
-        (replace(GOOD, rpo_limit_s=299), DrillOutcome.FAILED, "rpo: The checkpoint was 300 s old, the limit is 299"),
+        (replace(GOOD, rto_limit_s=39.9), DrillOutcome.TIMED_OUT, "rto: It took 40 s, the limit is 39.9 s."),
+        (
+            replace(GOOD, rpo_limit_s=299),
+            DrillOutcome.FAILED,
+            "rpo: The checkpoint was 5 min old, the limit is 4 min 59 s",
+        ),
         (replace(GOOD, balance="partial"), DrillOutcome.FAILED, "balanced: The receipt says partial."),
         (replace(GOOD, balance=None), DrillOutcome.COULD_NOT_RUN, "balanced: There is no receipt"),
         (
@@ -84,7 +89,7 @@ def test_a_drill_that_did_everything_passes() -> None:
         (BROKEN, DrillOutcome.COULD_NOT_RUN, "recovered: The recovery was stopped"),
         (replace(BROKEN, given_up=True), DrillOutcome.TIMED_OUT, "rto: The recovery had not ended"),
         (replace(BROKEN, modified=None), DrillOutcome.COULD_NOT_RUN, "recovered:"),
-        (replace(BROKEN, rpo_limit_s=1), DrillOutcome.FAILED, "rpo: The checkpoint was 300 s old"),
+        (replace(BROKEN, rpo_limit_s=1), DrillOutcome.FAILED, "rpo: The checkpoint was 5 min old"),
     ],
 )
 def test_each_result_from_its_facts(facts: Facts, result: DrillOutcome, said: str) -> None:
@@ -193,3 +198,18 @@ def test_a_plan_stays_itself_when_its_job_gets_another_name() -> None:
     history = [drill("x", 1, DrillOutcome.FAILED, job="new"), drill("x", 2, DrillOutcome.PASSED, job="old")]
     (state,) = staleness(history, START)
     assert (state.job, state.age_s) == ("new", 2 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0.001, "0.0 s"), (39.9, "39.9 s"), (119.0, "119 s"), (120, "2 min"), (299, "4 min 59 s"), (3600, "60 min")),
+        *((7200, "2 h"), (72_809, "20 h 13 min"), (3 * 86_400 + 7200, "3 d 2 h")),
+    ],
+)
+def test_times_are_told_as_people_read_them(seconds: float, text: str) -> None:
+    assert spoken(seconds) == text
+
+
+def test_a_limit_that_was_missed_by_little_does_not_read_as_if_it_was_kept() -> None:
+    assert beside(10_801.5, 10_800) == ("10,801.5 s", "10,800 s")

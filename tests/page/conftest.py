@@ -34,14 +34,15 @@ def page(tmp_path_factory: pytest.TempPathFactory, fixture_checkpoint: FixtureCh
     folder = tmp_path_factory.mktemp("page")
     home = folder / "home"
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    with running_page(folder / "airflow", home, wait=False) as server:
+    with running_page(folder / "airflow", home, wait=False, AWS_SECRET_ACCESS_KEY=sample.CANARY) as server:
         # Airflow takes its time to start: meanwhile there is something to recover.
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CDR_HOME", str(home))
-            done = sample.recovered(checkpoint, folder / "out")
+            done = sample.recovered(checkpoint, folder / f"out-{sample.CANARY}")
             overtaken = sample.overtaken(checkpoint, folder / "other")
             failed = sample.failed(checkpoint, folder)
             with Repository.open(server.database_url) as repository:
                 wide = sample.wide(repository)
+                sample.give_away(repository, done)
         server.wait()
         yield Sample(server, done, overtaken, failed, wide)

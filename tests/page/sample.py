@@ -12,14 +12,37 @@ import pytest
 from sqlalchemy import insert, update
 
 from cdr_core.errors import CdrError
-from cdr_core.metadata import DrillOutcome, NewRecovery, Phase, PhaseState, RecoveryState, Repository, Runner
-from cdr_core.metadata.models import DrillResultRow, DrillRow, PhaseRow, RecoveryRow, SourceCheckpointRow
+from cdr_core.metadata import (
+    CommandState,
+    DrillOutcome,
+    NewRecovery,
+    Phase,
+    PhaseState,
+    RecoveryCheckpointState,
+    RecoveryState,
+    Repository,
+    Runner,
+)
+from cdr_core.metadata.models import (
+    AttemptRow,
+    CommandRow,
+    DrillResultRow,
+    DrillRow,
+    PhaseRow,
+    RecoveryCheckpointRow,
+    RecoveryRow,
+    SourceCheckpointRow,
+)
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint
 
 HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
 """A job's name as nobody should give one."""
+
+
+CANARY = "canary-of-the-page-41c7"
+"""A secret of the server's environment that got into the database all the same."""
 
 
 def recovered(checkpoint: FixtureCheckpoint, out: Path) -> str:
@@ -29,6 +52,28 @@ def recovered(checkpoint: FixtureCheckpoint, out: Path) -> str:
     with repository:
         inline.run_all(repository, recovery, settings)
     return recovery
+
+
+def give_away(repository: Repository, recovery: str) -> None:
+    """The canary wherever people's and drivers' own words are kept: spec, plan, errors, reasons. Its target, and so the
+    receipt, hold it already where the recovery was made with one.
+    """
+    now, told = datetime.now(UTC), f"denied for {CANARY}"
+    known = repository.recovery(recovery)
+    row = {"recovery_id": recovery, "epoch": 4}
+    with repository._database.write() as session:
+        words = {"spec": f"{known.spec}\n# {told}\n", "workspace": f"/w/{CANARY}"}
+        plan = {**(known.plan_summary or {}), "note": told}
+        session.execute(update(RecoveryRow).where(RecoveryRow.id == recovery).values(**words, plan_summary=plan))
+        session.execute(update(AttemptRow).where(AttemptRow.recovery_id == recovery).values(error=told))
+        session.execute(
+            insert(CommandRow),
+            row
+            | {"kind": "checkpoint", "args": {}, "state": CommandState.REFUSED, "answered_at": now}
+            | {"answer": {"reason": told}},
+        )
+        aborted = {"checkpoint_id": 99, "state": RecoveryCheckpointState.ABORTED, "reason": told, "ended_at": now}
+        session.execute(insert(RecoveryCheckpointRow), row | aborted)
 
 
 def overtaken(checkpoint: FixtureCheckpoint, out: Path) -> str:

@@ -19,7 +19,10 @@ import httpx
 from cdr_airflow.tether import tethered
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = {"ann": "admin", "uma": "user", "vic": "viewer"}
+STRANGER = "sam"
+"""Somebody who may sign in, but not see our DAGs: ``serving`` says so, as an auth manager with finer roles would."""
+
+ROLES = {"ann": "admin", "uma": "user", "vic": "viewer", STRANGER: "viewer"}
 PASSWORD = "opensesame"
 PATIENCE_SECONDS = 240.0
 COOKIE = "_token"

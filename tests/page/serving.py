@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.page.server import STRANGER
+
 # As Airflow's own entry does: whoever serves requests may read what tasks may not.
 os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
@@ -24,9 +26,22 @@ def main(port: int) -> None:
     from airflow.utils.db import initdb
 
     initdb()
+    keep_out(STRANGER)
     app = create_app(apps="core")
     Path(os.environ["AIRFLOW_HOME"], "routes.json").write_text(json.dumps(routes()))
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+
+
+def keep_out(name: str) -> None:
+    """Airflow's own simple auth manager lets every viewer see every DAG; this one user it lets see none."""
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    ask = SimpleAuthManager.is_authorized_dag
+
+    def is_authorized_dag(self: Any, *, user: Any, **asked: Any) -> bool:
+        return user.get_name() != name and ask(self, user=user, **asked)
+
+    SimpleAuthManager.is_authorized_dag = is_authorized_dag  # type: ignore[method-assign]
 
 
 def routes() -> list[tuple[str, str]]:

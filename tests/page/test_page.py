@@ -20,6 +20,7 @@ from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, up
 from cdr_core.phases.request import RecoveryRequest
 from tests.page import sample
 from tests.page.conftest import Sample
+from tests.page.server import STRANGER
 from tests.support import draining, inline
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -64,6 +65,49 @@ def test_a_viewer_sees_everything_and_may_do_nothing(page: Sample) -> None:
             assert refused.status_code == 403, path
             assert set(refused.json()) == {"error", "hint"}
     assert page.server.json(f"/api/v1/recoveries/{page.wide}", "uma")["actions"]["take"] is None
+
+
+def test_whoever_may_not_see_our_dags_sees_nothing(page: Sample) -> None:
+    asked = json.loads((page.server.log.parent / "routes.json").read_text())
+    with page.server.client(STRANGER) as client:
+        for method, path in asked:
+            answer = client.request(method, path, json={} if method == "POST" else None, headers=ACTION)
+            assert answer.status_code == 403, (method, path, answer.text[:200])
+            assert set(answer.json()) == {"error", "hint"}
+
+
+def test_a_secret_that_got_into_the_database_gets_out_by_no_address(page: Sample) -> None:
+    with Repository.open(page.server.database_url) as repository:
+        (drill,) = sample.drilled(repository, f"plan-{sample.CANARY}", [DrillOutcome.FAILED])
+        stored = repository.receipt(page.done), repository.attempts(page.done), repository.recovery(page.done)
+        (command,) = repository.commands(page.done)
+    assert all(sample.CANARY in str(each) for each in (*stored, command))
+    at, api = f"/recoveries/{page.done}", "/api/v1"
+    real = {
+        **{path: path for path in ("/", "/metrics", "/drills", f"{api}/recoveries", f"{api}/drills")},
+        "/recoveries/x": at,
+        "/drills/x": f"/drills/{drill}",
+        "/runs/x/x": f"/runs/cdr_recover/{sample.CANARY}",
+        f"{api}/recoveries/x": f"{api}{at}",
+        f"{api}/recoveries/x/receipt": f"{api}{at}/receipt",
+        f"{api}/recoveries/x/commands/1": f"{api}{at}/commands/{command.id}",
+        f"{api}/runs/x/x": f"{api}/runs/cdr_recover/{sample.CANARY}",
+        f"{api}/drills/x": f"{api}/drills/{drill}",
+    }
+    asked = json.loads((page.server.log.parent / "routes.json").read_text())
+    assert real.keys() == {path for method, path in asked if method == "GET"}
+    for path in real.values():
+        answer = page.server.get(path)
+        assert answer.status_code == 200, (path, answer.text[:200])
+        assert sample.CANARY not in answer.text, path
+    told = page.server.json(f"{api}{at}")
+    assert told["attempts"][0]["error"] == told["checkpoints"][-1]["reason"] == "denied for ***"
+    assert told["commands"][0]["reason"] == told["plan"]["note"] == "denied for ***"
+    assert told["spec"].endswith("# denied for ***\n")
+    for path, accept in ((f"{api}/recoveries/{sample.CANARY}", "*/*"), (f"/{sample.CANARY}", "text/html")):
+        missing = page.server.get(path, headers={"Accept": accept})
+        assert missing.status_code == 404
+        assert sample.CANARY not in missing.text
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cdr_airflow.page import flow, prometheus
+from cdr_airflow.page import recovery as recovery_page
 from cdr_airflow.page.exporting import Written
 from cdr_airflow.page.exports import Exports, place
-from cdr_core.errors import CdrError, NotReady, Refused
-from cdr_core.metadata import AttemptState, Drill, DrillOutcome, RecoveryCheckpointState, RecoveryState
+from cdr_core.errors import CdrError, NotReady, Refused, StorageError
+from cdr_core.metadata import (
+    AttemptState,
+    Drill,
+    DrillOutcome,
+    RecoveryCheckpoint,
+    RecoveryCheckpointState,
+    RecoveryState,
+)
 from cdr_core.metadata.overview import Flow
 from cdr_core.metadata.statistics import DrillCount, Statistics
 
@@ -150,6 +160,33 @@ def test_an_export_that_takes_long_is_told_to_be_running_and_a_second_one_waits(
     assert exports.state_of(root, "r-2", 1) is None
 
 
+def test_exports_are_looked_for_as_far_as_the_page_shows_them_and_a_storage_that_is_away_costs_one_question() -> None:
+    now = datetime.now(UTC)
+    rows = [
+        RecoveryCheckpoint(number, 4, RecoveryCheckpointState.COMPLETED, None, None, None, None, now, now)
+        for number in range(1, 51)
+    ]
+    asked: list[int] = []
+
+    class Counting(Exports):
+        def state_of(self, root: str, recovery: str, number: int) -> str | None:
+            asked.append(number)
+            if root.startswith("s3:"):
+                raise StorageError("the object store does not answer")
+            return place(root, recovery, number)
+
+    shown = recovery_page._checkpoints(rows, SimpleNamespace(export_root="/e"), Counting(), "r-1")  # type: ignore[arg-type]
+    assert asked == list(range(50, 30, -1))
+    assert [each["id"] for each in shown] == list(range(1, 51))
+    assert (shown[-1]["exported"], shown[0]["exported"]) == ("/e/r-1-chk-50", None)
+    asked.clear()
+    away = recovery_page._checkpoints(rows, SimpleNamespace(export_root="s3://b"), Counting(), "r-1")  # type: ignore[arg-type]
+    assert asked == [50]
+    assert "does not answer" in away[-1]["export_error"]
+    assert "does not answer" in away[-20]["export_error"]
+    assert away[-21]["export_error"] is None
+
+
 def test_an_export_that_fails_says_so_now_and_later(tmp_path: Path) -> None:
     def refused(*_: Any) -> Written:
         raise Refused("the spill is on another host")
@@ -159,3 +196,25 @@ def test_an_export_that_fails_says_so_now_and_later(tmp_path: Path) -> None:
         exports.start(str(tmp_path), "r-1", 1)
     assert exports.failure_of(str(tmp_path), "r-1", 1) == "the spill is on another host."
     assert exports.state_of(str(tmp_path), "r-1", 1) is None
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_can_be_read_on_every_ground_it_lies_on(theme: str) -> None:
+    """4.5 to 1 is what WCAG 2 asks of text of this size."""
+    light, _, dark = (ROOT / "plugins/cdr_airflow/page/static/base.css").read_text().partition('[data-theme="dark"]')
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", light if theme == "light" else dark))
+    pairs = [(text, ground) for text in ("ink", "soft", "faint") for ground in ("back", "card", "sunken")]
+    pairs += [(name, f"{name}-soft") for name in ("good", "bad", "warn", "accent")] + [("soft", "idle-soft")]
+    found = {(text, ground): contrast(colours[text], colours[ground]) for text, ground in pairs}
+    assert {pair: value for pair, value in found.items() if value < 4.5} == {}

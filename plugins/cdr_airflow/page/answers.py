@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from cdr_airflow.page.clean import CleanJSON, cleaner
 from cdr_core.errors import CdrError, DatabaseUnavailable, NotFound, NotReady, Refused, SettingsRefused
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ def add_handlers(app: FastAPI) -> None:
 def answer(request: Request, status: int, error: str, hint: str = "") -> Response:
     """The failure in the form that whoever asked can read."""
     if not _wants_page(request):
-        return JSONResponse({"error": error, "hint": hint}, status)
+        return CleanJSON({"error": error, "hint": hint}, status)
+    clean = cleaner()
     base = str(request.scope.get("root_path", ""))
     fields = {
         "base": f"{base}/",
@@ -62,7 +64,7 @@ def answer(request: Request, status: int, error: str, hint: str = "") -> Respons
     }
     page = _ERROR_PAGE
     for name, value in fields.items():
-        page = page.replace(f"${{{name}}}", html.escape(value))
+        page = page.replace(f"${{{name}}}", html.escape(clean(value)))
     return HTMLResponse(page, status)
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import JSONResponse
 
 from cdr_airflow.page import access, views
+from cdr_airflow.page.clean import CleanJSON, cleaned, cleaner
 from cdr_airflow.page.database import Rows
 from cdr_airflow.page.exports import WRITING, Exports
 from cdr_airflow.page.ledgers import Ledgers
@@ -56,24 +56,24 @@ def recovery(rows: Rows, recovery: str, request: Request, may_act: access.MayAct
 
 @router.get("/recoveries/{recovery}/receipt", dependencies=READ)
 def receipt(rows: Rows, recovery: str) -> Response:
-    """The receipt as a file, the very one that ``cdr receipt`` prints."""
+    """The receipt as a file, as ``cdr receipt`` prints it."""
     body = rows.receipt(recovery)
     if body is None:
         raise NotFound(f"recovery {recovery} has no receipt, it is {rows.recovery(recovery).state}")
     return Response(
-        json.dumps(body, indent=2),
+        json.dumps(cleaned(body, cleaner()), indent=2),
         media_type="application/json",
         headers={"Content-Disposition": f'attachment; filename="cdr-receipt-{recovery}.json"'},
     )
 
 
 @router.post("/recoveries/{recovery}/checkpoints", dependencies=ACT)
-def take_checkpoint(rows: Rows, recovery: str) -> JSONResponse:
+def take_checkpoint(rows: Rows, recovery: str) -> CleanJSON:
     """Ask the drain for a checkpoint: 202 with the command to follow; 200 with its last one where the drain is over."""
     asked = ask_for_checkpoint(rows, recovery)
     if isinstance(asked, int):
-        return JSONResponse({"recovery": recovery, "checkpoint": asked, "state": "COMPLETED"})
-    return JSONResponse({"recovery": recovery, "command": views.command(asked)}, 202)
+        return CleanJSON({"recovery": recovery, "checkpoint": asked, "state": "COMPLETED"})
+    return CleanJSON({"recovery": recovery, "command": views.command(asked)}, 202)
 
 
 @router.get("/recoveries/{recovery}/commands/{number}", dependencies=READ)
@@ -83,12 +83,12 @@ def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
 
 
 @router.post("/recoveries/{recovery}/checkpoints/{number}/export", dependencies=ACT)
-def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> JSONResponse:
+def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> CleanJSON:
     """Write it below the export root as a checkpoint in Flink's format: 201 when it is there, 202 while it is made."""
     known = rows.recovery(recovery)
     _refuse_early(rows, known.id, number, _exports(request))
     state = _exports(request).start(settings.load().export_root, known.id, number)
-    return JSONResponse({"recovery": known.id, "checkpoint": number, **state}, 201 if state["state"] == "DONE" else 202)
+    return CleanJSON({"recovery": known.id, "checkpoint": number, **state}, 201 if state["state"] == "DONE" else 202)
 
 
 @router.get("/runs/{dag_id}/{run_id:path}", dependencies=[Depends(access.may_read_run), *READ])

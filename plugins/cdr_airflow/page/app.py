@@ -13,6 +13,7 @@ from fastapi.staticfiles import StaticFiles
 
 from cdr_airflow.page import access, api, drills, prometheus
 from cdr_airflow.page.answers import add_handlers
+from cdr_airflow.page.clean import CleanJSON, cleaner
 from cdr_airflow.page.database import Opened, Rows
 from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
@@ -32,7 +33,7 @@ _HEADERS = {
 
 def make_page() -> FastAPI:
     """A new application; Airflow mounts one under ``/cdr``."""
-    app = FastAPI(title="cdr", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="cdr", docs_url=None, redoc_url=None, openapi_url=None, default_response_class=CleanJSON)
     app.state.database = Opened()
     app.state.exports = Exports()
     app.state.ledgers = Ledgers()
@@ -68,4 +69,4 @@ def _shell(request: Request) -> HTMLResponse:
 def _metrics(rows: Rows) -> PlainTextResponse:
     now = datetime.now(UTC)
     found = prometheus.metrics(rows.statistics(), rows.newest_drills(), rows.drill_counts(), now)
-    return PlainTextResponse(prometheus.render(found), media_type=prometheus.CONTENT_TYPE)
+    return PlainTextResponse(prometheus.render(found, cleaner()), media_type=prometheus.CONTENT_TYPE)

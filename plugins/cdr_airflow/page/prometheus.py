@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,15 +24,16 @@ class Metric:
     text: str
     samples: tuple[tuple[Mapping[str, str], float], ...]
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, clean: Callable[[str], str]) -> Iterator[str]:
         yield f"# HELP {self.name} {self.text}"
         yield f"# TYPE {self.name} {self.kind}"
         for labels, value in self.samples:
-            yield f"{self.name}{_labels(labels)} {value!r}"
+            yield f"{self.name}{_labels({name: clean(text) for name, text in labels.items()})} {value!r}"
 
 
-def render(metrics: Iterable[Metric]) -> str:
-    return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
+def render(metrics: Iterable[Metric], clean: Callable[[str], str] = str) -> str:
+    """The text; ``clean`` takes out of the labels what must not be said."""
+    return "".join(f"{line}\n" for metric in metrics for line in metric.lines(clean))
 
 
 def metrics(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from cdr_airflow.page import flow, views
 from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
+from cdr_core.errors import CdrError
 from cdr_core.metadata import (
     Phase,
     PhaseState,
@@ -19,6 +21,9 @@ from cdr_core.metadata import (
 from cdr_core.settings import Settings
 
 MOST_CHECKPOINTS = 200
+LOOKED_AT = 20
+"""Newest complete checkpoints whose export is looked for: as many as the page lists. Each is a question to the storage,
+which may be far away, and an open page asks every second or two."""
 MOST_COMMANDS = 20
 
 
@@ -49,7 +54,7 @@ def detail(
         "flow": flow.picture(recovery.plan_summary, flows),
         "ledger": views.ledger(sums),
         "attempts": views.attempts(rows.attempts(recovery_id), now),
-        "checkpoints": [_checkpoint(row, settings, exports, recovery_id) for row in checkpoints[-MOST_CHECKPOINTS:]],
+        "checkpoints": _checkpoints(checkpoints[-MOST_CHECKPOINTS:], settings, exports, recovery_id),
         "checkpoints_in_all": len(checkpoints),
         "commands": [views.command(row) for row in rows.commands(recovery_id)[-MOST_COMMANDS:]],
         "receipt": rows.has_receipt(recovery_id),
@@ -60,12 +65,22 @@ def detail(
     }
 
 
-def _checkpoint(row: RecoveryCheckpoint, settings: Settings, exports: Exports, recovery_id: str) -> dict[str, Any]:
-    complete = row.state is RecoveryCheckpointState.COMPLETED
-    where = (settings.export_root, recovery_id, row.checkpoint_id)
-    return views.checkpoint(row, exports.state_of(*where) if complete else None) | {
-        "export_error": exports.failure_of(*where) if complete else None
-    }
+def _checkpoints(
+    rows: Sequence[RecoveryCheckpoint], settings: Settings, exports: Exports, recovery_id: str
+) -> list[dict[str, Any]]:
+    """Oldest first. A storage that does not answer is not asked again, and keeps nobody from seeing the rest."""
+    answer, trouble = [], ""
+    for place, row in enumerate(reversed(rows)):
+        exported = failed = None
+        if row.state is RecoveryCheckpointState.COMPLETED and place < LOOKED_AT:
+            where = (settings.export_root, recovery_id, row.checkpoint_id)
+            try:
+                exported = None if trouble else exports.state_of(*where)
+            except CdrError as error:
+                trouble = f"whether it was exported is not known: {error}"
+            failed = exports.failure_of(*where) or trouble or None
+        answer.append(views.checkpoint(row, exported) | {"export_error": failed})
+    return answer[::-1]
 
 
 def _quarantined(phases: tuple[Any, ...]) -> int:
@@ -77,7 +92,7 @@ def _why_not_take(state: RecoveryState, phases: tuple[Any, ...], *, may_act: boo
     if not may_act:
         return "You may look at recoveries, but not act on them."
     if state.is_final:
-        return f"The recovery is {state}; its checkpoints are no longer needed."
+        return f"The recovery is {state.lower()}; its checkpoints are no longer needed."
     drain = next(row for row in phases if row.name is Phase.DRAIN)
     if drain.state is PhaseState.DONE:
         return "The drain is over; its last checkpoint is complete."
@@ -90,7 +105,7 @@ def _why_not_export(state: RecoveryState, *, published: bool, may_act: bool) -> 
     if not may_act:
         return "You may look at recoveries, but not act on them."
     if state.is_final:
-        return f"The recovery is {state}; its spilled records are gone."
+        return f"The recovery is {state.lower()}; its spilled records are gone."
     if published:
         return "It has begun to publish; an export would hold those records again."
     return None

@@ -1,4 +1,7 @@
-"""Rows as answers: what the API says about a recovery. Pure; nothing here asks the database."""
+"""Rows as answers: what the API says about a recovery. Pure; nothing here asks the database.
+
+Texts are as they were stored: ``clean`` takes secrets out of all of them at once, on the way out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from cdr_core.metadata import (
 )
 from cdr_core.metadata.overview import LedgerSum, RecoveryLine
 from cdr_core.metadata.progress import fraction, phase_status
-from cdr_core.settings import mask
 
 _GO_ON = "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept."
 _READ, _COMMIT = 0, 4
@@ -34,9 +36,9 @@ def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
         "job": job_of(recovery.spec),
         "state": str(recovery.state),
         "epoch": recovery.epoch,
-        "source": mask(recovery.source),
+        "source": recovery.source,
         "checkpoint_id": recovery.flink_checkpoint_id,
-        "target": mask(recovery.target),
+        "target": recovery.target,
         "parallelism": recovery.parallelism,
         "created_at": _time(recovery.created_at),
         "updated_at": _time(recovery.updated_at),
@@ -56,7 +58,7 @@ def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
         "verdict": (committed or {}).get("verdict"),
         "records": (committed or read or {}).get("records"),
         "bytes": (committed or {}).get("bytes"),
-        "location": mask(str(committed["location"])) if committed and committed.get("location") else None,
+        "location": str(committed["location"]) if committed and committed.get("location") else None,
         "ended_at": _time(ended),
         "seconds": _seconds(recovery.created_at, ended or _until(recovery, now)),
     }
@@ -113,7 +115,7 @@ def attempts(rows: Sequence[Attempt], now: datetime) -> list[dict[str, Any]]:
             "ended_at": _time(row.ended_at),
             "seconds": _seconds(row.started_at, row.ended_at or now),
             "fenced_by": _successor(row, epochs),
-            "error": None if row.error is None else mask(row.error),
+            "error": row.error,
         }
         for row in sorted(rows, key=lambda row: -row.epoch)
     ]
@@ -130,7 +132,7 @@ def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
         "id": row.checkpoint_id,
         "state": str(row.state),
         "epoch": row.epoch,
-        "reason": None if row.reason is None else mask(row.reason),
+        "reason": row.reason,
         "triggered_at": _time(row.triggered_at),
         "ended_at": _time(row.ended_at),
         "seconds": None if row.ended_at is None else _seconds(row.triggered_at, row.ended_at),
@@ -171,7 +173,7 @@ def _failure(recovery: RecoveryLine) -> dict[str, Any]:
     if recovery.error is None:
         return {"error": None, "hint": None}
     hint = _GO_ON.format(id=recovery.id) if recovery.state is RecoveryState.FAILED else None
-    return {"error": mask(recovery.error), "hint": hint}
+    return {"error": recovery.error, "hint": hint}
 
 
 def _time(value: datetime | None) -> str | None:

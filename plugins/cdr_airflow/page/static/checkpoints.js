@@ -12,7 +12,7 @@ export function checkpoints(answer, memory, refresh) {
   settle(answer, memory);
   const why = answer.actions.take;
   const waiting = memory.asked !== null;
-  const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: () => take(answer, memory, refresh) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
+  const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: (event) => take(answer, memory, refresh, event.currentTarget) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
   const said = memory.said && notice(memory.said.kind, "checkpoint-message", memory.said.what, memory.said.more);
   const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "One taken while the recovery drains is where it goes on after a crash, and can be exported as a checkpoint in Flink's format.");
   return card("Recovery checkpoints", "checkpoints", [said && h("div", { class: "pad" }, said), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
@@ -27,7 +27,10 @@ function settle(answer, memory) {
   memory.said = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: "Ask again while it drains." };
 }
 
-async function take(answer, memory, refresh) {
+async function take(answer, memory, refresh, button) {
+  if (memory.busy !== false || memory.asked !== null) return;
+  // At once: the page is drawn anew only with the next answer, and a second click would be a second checkpoint.
+  button.disabled = true;
   memory.busy = true;
   memory.said = null;
   try {
@@ -41,7 +44,9 @@ async function take(answer, memory, refresh) {
   refresh(true);
 }
 
-async function save(answer, number, memory, refresh) {
+async function save(answer, number, memory, refresh, button) {
+  if (memory.busy !== false) return;
+  button.disabled = true;
   memory.busy = number;
   memory.said = null;
   refresh(true);
@@ -83,5 +88,5 @@ function exporting(answer, each, memory, refresh) {
   if (each.state !== "COMPLETED" || (each.exported && each.exported !== "…")) return null;
   const why = answer.actions.export;
   const busy = memory.busy === each.id || each.exported === "…";
-  return h("button", { disabled: why !== null || memory.busy !== false || busy, title: why ?? "Write it as a checkpoint in Flink's format", "data-testid": `export-${each.id}`, onclick: () => save(answer, each.id, memory, refresh) }, busy ? "Exporting …" : "Export");
+  return h("button", { disabled: why !== null || memory.busy !== false || busy, title: why ?? "Write it as a checkpoint in Flink's format", "data-testid": `export-${each.id}`, onclick: (event) => save(answer, each.id, memory, refresh, event.currentTarget) }, busy ? "Exporting …" : "Export");
 }

@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
-import { ago, count, DASH, duration, kind, percent, tail, time, word } from "./format.js";
+import { ago, DASH, duration, kind, percent, tail, time, word } from "./format.js";
+import { pager } from "./pager.js";
 import { trend } from "./trend.js";
 
 const SIZE = 100;
@@ -15,12 +16,12 @@ const MEANS = [
 
 export function drills(chosen) {
   const asked = new URLSearchParams(window.location.search);
-  const at = { plan: asked.get("plan") };
+  const at = { plan: asked.get("plan"), offset: Number(asked.get("offset")) || 0 };
   const open = new Set(chosen ? [chosen] : []);
   return {
     async load() {
       document.title = "Restore drills";
-      const query = new URLSearchParams({ limit: SIZE });
+      const query = new URLSearchParams({ limit: SIZE, offset: at.offset });
       if (at.plan) query.set("plan", at.plan);
       const answer = await get(`drills?${query}`);
       if (chosen && !answer.drills.some((each) => each.drill === chosen)) answer.drills.push(await get(`drills/${encodeURIComponent(chosen)}`));
@@ -28,13 +29,15 @@ export function drills(chosen) {
     },
     seconds: (answer) => (answer.drills.some((each) => each.result === null) ? 5 : 30),
     show(answer, refresh) {
-      if (!answer.total) return [h("h1", {}, "Restore drills"), h("section", { class: "card" }, empty("No drills yet", "A drill recovers a checkpoint to scratch, checks the result and throws it away, so that the night it is needed is not the first time it runs.", "Describe a plan in drills.yaml and let the DAG cdr_restore_drill run on its schedule, or run cdr drill run in a shell."))];
-      const choose = (plan) => {
-        at.plan = plan;
-        window.history.replaceState(null, "", plan ? `drills?plan=${encodeURIComponent(plan)}` : "drills");
+      const choose = (plan, offset = 0) => {
+        Object.assign(at, { plan, offset });
+        const query = new URLSearchParams(Object.entries(at).filter(([, value]) => value)).toString();
+        window.history.replaceState(null, "", `drills${query ? `?${query}` : ""}`);
         refresh(true);
       };
-      return [head(answer, at, choose), alarms(answer), plans(answer, choose), card("How long, and how old", "trend", trend(answer.drills)), history(answer, open, refresh), meaning()];
+      if (!answer.drills.length && answer.plans.length) return [head(answer, at, choose), h("section", { class: "card" }, empty(at.plan ? `No drill of ${at.plan} here` : "No drills here", "The plan has no drill yet, or the address is an old one.", h("button", { onclick: () => choose(null), "data-testid": "all-drills" }, "Show all drills")))];
+      if (!answer.drills.length) return [h("h1", {}, "Restore drills"), h("section", { class: "card" }, empty("No drills yet", "A drill recovers a checkpoint to scratch, checks the result and throws it away, so that the night it is needed is not the first time it runs.", "Describe a plan in drills.yaml and let the DAG cdr_restore_drill run on its schedule, or run cdr drill run in a shell."))];
+      return [head(answer, at, choose), alarms(answer), plans(answer, choose), card("How long, and how old", "trend", trend(answer.drills)), history(answer, at, open, choose, refresh), meaning()];
     },
   };
 }
@@ -63,7 +66,7 @@ function plans(answer, choose) {
   return card("Plans", "plans", h("table", {}, h("thead", {}, h("tr", {}, names.map((name, place) => h("th", { class: place > 2 ? "num" : null }, name)))), h("tbody", {}, rows)), { tight: true });
 }
 
-function history(answer, open, refresh) {
+function history(answer, at, open, choose, refresh) {
   const rows = answer.drills.flatMap((each) => {
     const line = h(
       "tr", { "data-testid": "drill-row", "data-drill": each.drill },
@@ -80,7 +83,7 @@ function history(answer, open, refresh) {
   });
   const names = ["Result", "Plan", "Checkpoint", "Took (RTO)", "Age (RPO)", "Started", "", ""];
   const table = h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { class: name.includes("(") ? "num" : null }, name)))), h("tbody", {}, rows));
-  return card("History", "history", table, { side: answer.total > answer.drills.length ? `the newest ${count(answer.drills.length)} of ${count(answer.total)}` : null, tight: true });
+  return card("History", "history", [table, pager(answer, SIZE, (offset) => choose(at.plan, offset))], { tight: true });
 }
 
 function checks(each) {

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { across, empty, h } from "./dom.js";
 import { ago, bytes, count, duration, kind, tail, time, word } from "./format.js";
+import { pager } from "./pager.js";
 
 const SIZE = 50;
 const GROUPS = [
@@ -71,7 +72,7 @@ function body(answer, at, all, move) {
     h("thead", {}, h("tr", {}, names.map((name) => h("th", { class: name === "Records" ? "num" : null }, name)))),
     h("tbody", {}, answer.recoveries.map(row)),
   );
-  return h("section", { class: "card" }, h("div", { class: "body tight" }, table), pager(answer, at, move));
+  return h("section", { class: "card" }, h("div", { class: "body tight" }, table), pager(answer, SIZE, (offset) => move({ offset })));
 }
 
 function row(each) {
@@ -101,15 +102,4 @@ function steps(each) {
   const running = each.phases.find((phase) => phase.state === "RUNNING");
   const left = running?.eta_s !== null && running?.eta_s !== undefined ? `${running.name}, about ${duration(running.eta_s)} left` : running?.name;
   return [h("div", { class: "steps" }, bars), left && h("div", { class: "sub nowrap" }, left)];
-}
-
-function pager(answer, at, move) {
-  if (answer.total <= SIZE) return null;
-  const last = Math.min(answer.offset + SIZE, answer.total);
-  return h(
-    "div", { class: "pager", "data-testid": "pager" },
-    h("span", {}, `${count(answer.offset + 1)}–${count(last)} of ${count(answer.total)}`),
-    h("button", { disabled: answer.offset === 0, onclick: () => move({ offset: Math.max(0, at.offset - SIZE) }), "data-testid": "newer" }, "Newer"),
-    h("button", { disabled: last >= answer.total, onclick: () => move({ offset: at.offset + SIZE }), "data-testid": "older" }, "Older"),
-  );
 }

@@ -54,10 +54,14 @@ async function follow(page) {
   document.addEventListener("pointerdown", () => (pressed = true), true);
   for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => setTimeout(() => (pressed = false)), true);
 
+  // Only the newest question counts: an older one may be answered later, and says what was looked for before.
+  let newest = 0;
   async function tick(forced = false) {
     if (document.hidden) return again(2);
+    const mine = ++newest;
     try {
       const answer = await page.load();
+      if (mine !== newest) return;
       if (pressed) return again(0.2);
       const text = JSON.stringify(answer);
       if (forced || text !== last || shown !== "page") redraw(main, [page.show(answer, tick)].flat(Infinity).filter(Boolean));
@@ -67,6 +71,7 @@ async function follow(page) {
       fresh.classList.remove("old");
       again(page.seconds(answer));
     } catch (error) {
+      if (mine !== newest) return;
       if (!(error instanceof Failure)) console.error(error);
       failed(error);
       again(error.status === 401 || error.status === 404 ? 30 : 5);

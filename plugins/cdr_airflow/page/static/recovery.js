@@ -35,7 +35,7 @@ function head(answer, crumbs) {
     "div", { class: "bar-row" },
     h(
       "div", {},
-      crumbs && h("div", { class: "crumbs" }, h("a", { href: "./" }, "Recoveries"), " / "),
+      crumbs && h("div", { class: "crumbs" }, h("a", { href: "./" }, "‹ All recoveries")),
       h("div", { class: "title" }, h("h1", { class: "wraps", "data-testid": "job" }, answer.job || answer.recovery), h("span", { class: `pill ${kind(answer.state)}`, "data-testid": "state" }, word(answer.state)), h("span", { class: "mono quiet", "data-testid": "recovery-id" }, answer.recovery)),
     ),
     h("div", { class: "side" }, download),
@@ -47,6 +47,13 @@ const VERDICTS = {
   partial: ["warn", "Partial: what could be read was published once; the rest is listed in the receipt."],
   unbalanced: ["bad", "Unbalanced: what was published is not what was read. Do not use it."],
 };
+
+/** What its seconds are: nobody has begun a recovery that was only created. */
+function spent(answer) {
+  if (answer.ended_at) return "Took (RTO)";
+  if (answer.state === "CREATED") return "Waiting for";
+  return kind(answer.state) === "busy" ? "Running for" : "Ran for";
+}
 
 function outcome(answer) {
   const parts = [];
@@ -60,7 +67,7 @@ function outcome(answer) {
   if (answer.drill) parts.push(h("p", { class: "quiet" }, "This recovery is a ", h("a", { href: `drills/${encodeURIComponent(answer.drill)}` }, "restore drill"), ": its output is scratch and goes when the drill ends."));
   const facts = [
     ["Records", count(answer.records), "big"], ["In flight", bytes(answer.bytes), "big"],
-    [answer.ended_at ? "Took (RTO)" : kind(answer.state) === "busy" ? "Running for" : "Ran for", duration(answer.seconds), "big"], ["Checkpoint's age (RPO)", duration(answer.rpo_s), "big"],
+    [spent(answer), duration(answer.seconds), "big"], ["Checkpoint's age (RPO)", duration(answer.rpo_s), "big"],
     ["Parallelism", answer.parallelism], ["Epoch", count(answer.epoch)],
     ["Checkpoint", h("span", { title: answer.source }, tail(answer.source, 3)), "", "wide"],
     [answer.location ? "Published at" : "Target", h("span", { title: answer.target }, answer.location ?? answer.target), "", "wide"],

@@ -44,5 +44,6 @@ function said(phase) {
   if (phase.state === "DONE") return ` · ${count(phase.records)} records · ${duration(phase.seconds)}`;
   const parts = [phase.fraction === null ? "" : percent(phase.fraction), phase.total ? `${count(phase.done)} of ${count(phase.total)} units` : "", bytes(phase.bytes)];
   if (phase.state === "RUNNING") parts.push(phase.eta_s === null ? `${duration(phase.seconds)} so far` : `about ${duration(phase.eta_s)} left`);
-  return ` · ${parts.filter(Boolean).join(" · ")}`;
+  // A line breaks between two parts, never within one.
+  return ` · ${parts.filter(Boolean).map((part) => part.replaceAll(" ", "\u00a0")).join(" · ")}`;
 }

@@ -1,0 +1,16 @@
+// From a part of a long list to the next.
+
+import { h } from "./dom.js";
+import { count } from "./format.js";
+
+/** Nothing where all of it is shown; `move` takes the offset to show. */
+export function pager(answer, size, move) {
+  if (answer.total <= size) return null;
+  const last = Math.min(answer.offset + size, answer.total);
+  return h(
+    "div", { class: "pager", "data-testid": "pager" },
+    h("span", {}, `${count(answer.offset + 1)}–${count(last)} of ${count(answer.total)}`),
+    h("button", { disabled: answer.offset === 0, onclick: () => move(Math.max(0, answer.offset - size)), "data-testid": "newer" }, "Newer"),
+    h("button", { disabled: last >= answer.total, onclick: () => move(answer.offset + size), "data-testid": "older" }, "Older"),
+  );
+}
