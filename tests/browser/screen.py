@@ -22,6 +22,12 @@ LOADING = 180_000
 
 expect.set_options(timeout=LOADING)
 
+LIGHTNESS = """() => {
+  const [r, g, b] = getComputedStyle(document.documentElement).backgroundColor.match(/[0-9.]+/g).map(Number);
+  return (r + g + b) / 3;
+}"""
+"""How light the page's ground is, from 0 to 255."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
@@ -97,7 +103,10 @@ class Form:
 
     def section(self, title: str) -> None:
         """Open it; the form closes the others."""
-        self.dialog.get_by_role("button", name=title).click()
+        button = self.dialog.get_by_role("button", name=title)
+        if button.get_attribute("aria-expanded") != "true":
+            button.click()
+        expect(button).to_have_attribute("aria-expanded", "true")
 
     def fill(self, param: str, value: str) -> None:
         field = self.dialog.locator(f'[name="element_{param}"]')

@@ -18,11 +18,12 @@ from cdr_airflow.embedded.rest import DAG
 from cdr_core.metadata import Phase
 from tests.airflow.judge import assert_receipt, assert_right, expected_rows
 from tests.airflow.live import Live, Run
-from tests.browser.screen import PATIENCE, Screen
+from tests.browser.screen import LIGHTNESS, PATIENCE, Screen
 from tests.support.checkpoints import FixtureCheckpoints
 
 pytestmark = pytest.mark.timeout(1800)
 
+SOURCE = "What to recover"
 WIDTH = "Where to, and how wide"
 
 
@@ -74,6 +75,8 @@ def held(live: Live, screen: Screen) -> Iterator[Held]:
     with ExitStack() as hold:
         wait_until_caught = hold.enter_context(live.paused("drain"))
         form = screen.open_form(DAG)
+        form.section(SOURCE)
+        screen.take("form-source")
         form.section(WIDTH)
         output = live.home.root / "out" / "by-hand"
         form.fill("to", f"parquet:{output}")
@@ -153,9 +156,3 @@ def test_the_page_can_be_dark(held: Held, screen: Screen) -> None:
 
 def test_nothing_went_wrong_in_the_browser(held: Held, screen: Screen) -> None:
     assert screen.complaints == []
-
-
-LIGHTNESS = """() => {
-  const [r, g, b] = getComputedStyle(document.documentElement).backgroundColor.match(/[0-9.]+/g).map(Number);
-  return (r + g + b) / 3;
-}"""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from cdr_core.errors import CdrError
+from cdr_core.errors import CdrError, Partial
 from cdr_core.metadata import (
     CommandState,
     DrillOutcome,
@@ -37,7 +37,7 @@ from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint
 
-HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+HOSTILE = "<img src=x onerror=window.taken=1><script>window.taken=1</script>"
 """A job's name as nobody should give one."""
 
 
@@ -86,6 +86,27 @@ def overtaken(checkpoint: FixtureCheckpoint, out: Path) -> str:
         inline.run(repository, recovery, Phase.READ, settings)
         for number in (1, 2):
             repository.begin_attempt(recovery, Phase.FILTER, Runner("manual__1", "filter", number, "worker-1", 4711))
+    return recovery
+
+
+def created(checkpoint: FixtureCheckpoint, folder: Path) -> str:
+    """A recovery that nobody has begun."""
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{folder / 'waiting'}")
+    repository, recovery, _ = inline.start(request)
+    repository.close()
+    return recovery
+
+
+def partial(checkpoint: FixtureCheckpoint, folder: Path) -> str:
+    """A recovery of a checkpoint whose largest file was cut: what is before the damage was published."""
+    cut = checkpoint.copy(folder / "cut")
+    largest = max(cut.iterdir(), key=lambda file: file.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+    target = f"parquet:{folder / 'sound'}"
+    request = RecoveryRequest(str(cut), str(checkpoint.spec), "2", target, on_corrupt="quarantine")
+    repository, recovery, settings = inline.start(request)
+    with repository, pytest.raises(Partial):
+        inline.run_all(repository, recovery, settings)
     return recovery
 
 
