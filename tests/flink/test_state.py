@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from cdr_core.flink.state import keyed
+from cdr_core.phases.rewriting import state
 from tests.flink.fixtures import MADE, STATEFUL
 from tests.flink.harness import Job, Verdict, judge, judge_timed, make, restore
 from tests.flink.harness.job import go_on
 from tests.flink.harness.judge import Seen
-from tests.flink.rewriting import rewrite
+from tests.flink.test_rewritten import recover
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 
 FEW, MANY, UNION, BROADCAST, ODD = KINDS = range(5)
@@ -38,10 +39,14 @@ INLINE = 1 << 20
 """More than any of these states has."""
 
 
-def _restored(original: FixtureCheckpoint, parallelism: int, to: Path, inline: int = 0) -> Seen:
-    """Nothing of the original's own folder is left for it to be restored from."""
-    rewritten = rewrite(original.path, original.spec, parallelism, to / "chk-2", inline=inline)
-    seen = restore(Job.of(original.path), rewritten, parallelism)
+def rewrite(source: Path, spec: Path, parallelism: int, out: Path) -> Path:
+    """What cdr makes of it, all that is no record included."""
+    recover(source, spec, str(parallelism), out)
+    return out
+
+
+def _restored(original: FixtureCheckpoint, parallelism: int, to: Path) -> Seen:
+    seen = restore(Job.of(original.path), rewrite(original.path, original.spec, parallelism, to / "chk-2"), parallelism)
     assert seen.rescaled == 0, "Flink found in-flight data that it had to take apart"
     return seen
 
@@ -130,10 +135,18 @@ def test_flinks_own_rescaling_is_told_apart_and_judged_alike(
 @pytest.mark.parametrize("parallelism", [2, 5])
 @pytest.mark.parametrize("name", ["l_p3_lists", "l_p3_lists_compressed"])
 def test_operator_state_of_every_kind_is_where_it_belongs(
-    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str, parallelism: int, inline: int
+    flink: str,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    parallelism: int,
+    inline: int,
 ) -> None:
+    """In files of their own, and in ``_metadata``."""
+    monkeypatch.setattr(state, "INLINE", inline)
     original = fixture_checkpoint(name)
-    seen = _restored(original, parallelism, tmp_path, inline)
+    seen = _restored(original, parallelism, tmp_path)
     assert _verdict(original, seen) == Verdict()
     given = [
         {kind: [(by, number) for at, by, number in rows if at == kind] for kind in KINDS}

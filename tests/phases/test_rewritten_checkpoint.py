@@ -34,10 +34,14 @@ RESCALED = [
     ("a_p3_thr0", "5"),
     ("a_p3_thr1mb", "2"),
     ("b_p3_thr0", "2"),
+    ("c_p7_thr0", "2"),
     ("d_p4_thr0", "3"),
     ("e_p4_seg32k", "6"),
     ("f_p3_thr0", "2"),
     ("g_p7_thr0", "2"),
+    ("g_p3_finished_source", "2"),
+    ("l_p3_lists", "5"),
+    ("t_p3_timers", "2"),
     ("v4_a_p3_back_pressure", "2"),
     ("v5_a_p3_back_pressure", "5"),
 ]
@@ -94,8 +98,11 @@ def test_every_record_is_in_the_rewritten_checkpoint_once_on_its_side_and_at_its
     source, out = fixture_checkpoint(name), tmp_path / "out"
     receipt = rewrite(source.path, source.spec, parallelism, out)
     report = verified(source.path, source.spec, out, receipt)
-    assert (report.verdict, report.output.records) == ("balanced", len(list(source.oracle.records)))
     before, after = elements_by_side(source.path, source.spec), elements_by_side(out, source.spec)
+    records = sum(count for (_, kind), count in before.items() if kind == "record")
+    assert (report.verdict, report.output.records) == ("balanced", records)
+    if not name.startswith("t_"):  # an oracle cannot tell its two exchanges apart
+        assert records == len(list(source.oracle.records))
     inputs = before["input", "record"] + before["input+output", "record"]
     assert (after["input", "record"], after["output", "record"]) == (inputs, before["output", "record"])
     closing = {kind.removeprefix("closing_"): n for kind, n in receipt["other_elements"]["closing"].items()}
