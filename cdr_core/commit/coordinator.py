@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.events import MOVES, TABLE, Event, Reaction, State
 from cdr_core.commit.listeners import Listener, Listeners, Notice
 from cdr_core.commit.watermarks import WatermarkAligner
-from cdr_core.errors import Fenced, IllegalState, NotReady
+from cdr_core.errors import Fenced, IllegalState, InDoubt, NotReady
 from cdr_core.faults import reach
 
 
@@ -50,11 +50,11 @@ class Commit:
 class Committer(Protocol):
     """The way into the target."""
 
-    def latest(self) -> int:
-        """The highest commit that the target shows, or that is recorded; 0 = none.
+    def committed(self) -> Collection[int]:
+        """Every commit that the target shows, or that is recorded.
 
-        Commits come in ascending order, so everything below it is in the target, also where the target's own history
-        has forgotten it.
+        Commits come in ascending order, so everything below the highest is in the target, also where the target's own
+        history has forgotten it.
         """
 
     def commit(self, commit: Commit) -> bool:
@@ -69,6 +69,22 @@ class Store(Protocol):
 
     def save(self, listener_states: Mapping[str, Any]) -> None:
         """The commit user and the states of the listeners, durable when this returns."""
+
+
+def require_known(committed: Collection[int], known: Container[int], checkpoint: int) -> None:
+    """Everything that is committed is among what the database knows, up to its last complete checkpoint (0 = none).
+
+    A database may have lost its last transactions (a failover to a replica that was behind); the target has not. What
+    was prepared for a commit that only the target knows would be prepared and committed again.
+    """
+    unknown = [number for number in committed if number > checkpoint or number not in known]
+    if unknown:
+        raise InDoubt(
+            f"the target shows commit {max(unknown)} of this recovery, and the metadata database, whose last complete"
+            f" recovery checkpoint is {checkpoint or 'none'}, does not know it",
+            hint="the database lost its last transactions: bring it to its newest state, or compare the target with the"
+            " source by cdr verify and recover to another target",
+        )
 
 
 class Coordinator:
@@ -169,6 +185,7 @@ class Coordinator:
         self._saved = self._store.load()
         self._listeners = Listeners(self._all_listeners, self._saved or {})
         if self.state is State.CREATED:
+            self._committed_of((), 0)
             self._move(State.RUNNING)
         else:
             self._recover_if_all_are_here()
@@ -208,13 +225,21 @@ class Coordinator:
     def _recover_if_all_are_here(self) -> None:
         """Commit what the target does not hold, ascending from the first that is absent; only then run."""
         if self._started and self._restored == self._entries.keys():
-            self._commit_up_to(self._restoring, self._committer.latest())
+            one_by_one = {number for entries in self._entries.values() for number in entries}
+            known = {self._restoring} if self._together else one_by_one
+            self._commit_up_to(self._restoring, self._committed_of(known, self._restoring))
             self._move(State.RUNNING)
 
-    def _complete(self, event: on.CheckpointComplete) -> None:
-        self._commit_up_to(event.checkpoint, 0)
+    def _committed_of(self, known: Container[int], checkpoint: int) -> Collection[int]:
+        """What is committed, which must be known."""
+        committed = self._committer.committed()
+        require_known(committed, known, checkpoint)
+        return committed
 
-    def _commit_up_to(self, checkpoint: int, latest: int) -> None:
+    def _complete(self, event: on.CheckpointComplete) -> None:
+        self._commit_up_to(event.checkpoint, ())
+
+    def _commit_up_to(self, checkpoint: int, committed: Collection[int]) -> None:
         # One that completes a second time, or after a later one, has no entries any more.
         missing = [subtask for subtask, entries in self._entries.items() if checkpoint not in entries]
         if missing:
@@ -222,8 +247,9 @@ class Coordinator:
                 f"checkpoint {checkpoint} is complete without an entry of subtask {min(missing)}: nothing is committed"
             )
         for commit in self._commits(checkpoint):
-            # What is below the latest was committed before it: its record may be gone, its rows are not.
-            visible = bool(commit.files) if commit.commit_id < latest else self._committer.commit(commit)
+            # What is below the latest was committed before it, also where neither the target nor the log tells of it.
+            forgotten = commit.commit_id < max(committed, default=0) and commit.commit_id not in committed
+            visible = bool(commit.files) if forgotten else self._committer.commit(commit)
             if visible and self._listeners.tell(Notice(commit.commit_id, commit.records, commit.watermark)):
                 self._save()
         for entries in self._entries.values():

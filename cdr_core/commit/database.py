@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.receipt import proof_sha256
 from cdr_core.commit.coordinator import Commit
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, RECOVERY, SOURCE, WATERMARK
 from cdr_core.errors import Refused
 from cdr_core.metadata import CommitState
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import FencedTransaction, Recovery, Repository
+    from cdr_core.metadata import CommitLogEntry, FencedTransaction, Recovery, Repository
 
 LISTENER_STATES_VERSION = 1
 
@@ -35,6 +38,14 @@ class Rows:
 
     def fenced(self) -> AbstractContextManager[FencedTransaction]:
         return self.repository.fenced(self.recovery.id, self.epoch)
+
+    @cached_property
+    def log(self) -> dict[int, CommitLogEntry]:
+        """The commit log by number, as it was found and as it was written since: nobody else can write it.
+
+        Read once: who read it anew for every commit would read all that came before, each time.
+        """
+        return {entry.commit_id: entry for entry in self.repository.commit_log(self.recovery.id)}
 
 
 class DatabaseStore:
@@ -67,12 +78,14 @@ class DatabaseCommitLog:
         self._rows, self._commit_id, self._proof = rows, commit_id, proof
 
     def intended_on(self) -> str | None:
-        log = self._rows.repository.commit_log(self._rows.recovery.id)
-        return next((row.base for row in log if row.commit_id == self._commit_id), None)
+        entry = self._rows.log.get(self._commit_id)
+        return None if entry is None else entry.base
 
     def intend(self, base: str) -> None:
+        sha256 = proof_sha256(self._proof)
         with self._rows.fenced() as transaction:
-            transaction.intend(self._rows.user, self._commit_id, base, proof_sha256(self._proof), self._proof)
+            entry = transaction.intend(self._rows.user, self._commit_id, base, sha256, self._proof)
+        self._rows.log[self._commit_id] = entry
 
     def require_current(self) -> None:
         with self._rows.fenced():
@@ -81,6 +94,19 @@ class DatabaseCommitLog:
     def record(self, published: Published) -> None:
         with self._rows.fenced() as transaction:
             transaction.published(self._rows.user, self._commit_id, published.location, published.uuid)
+        entry = self._rows.log[self._commit_id]
+        self._rows.log[self._commit_id] = replace(entry, state=CommitState.PUBLISHED)
+
+
+def is_recorded(rows: Rows, commit_id: int) -> bool:
+    """Whether a row says where the commit is visible."""
+    return commit_id in rows.log and rows.log[commit_id].state is not CommitState.INTENT
+
+
+def committed(rows: Rows, sink: Sink) -> frozenset[int]:
+    """Every commit that the target shows, or that is recorded: no lost row and no forgotten snapshot undoes one."""
+    shown = {each.commit_id for each in sink.look_up(rows.user).published}
+    return frozenset(shown | {number for number in rows.log if is_recorded(rows, number)})
 
 
 class TableCommitter:
@@ -104,15 +130,13 @@ class TableCommitter:
         self._final, self._check = final, check
         self.found: dict[int, bool] = {}
 
-    def latest(self) -> int:
-        recorded = self._recorded()
-        shown = self._sink.look_up(self._rows.user).published
-        return max((*recorded, *(each.commit_id for each in shown)), default=0)
+    def committed(self) -> frozenset[int]:
+        return committed(self._rows, self._sink)
 
     def commit(self, commit: Commit) -> bool:
         if not commit.files and commit.commit_id != self._final:
             return False
-        if commit.commit_id in self._recorded():
+        if is_recorded(self._rows, commit.commit_id):
             self.found[commit.commit_id] = True
             return True
         proof = self._proof_of(commit)
@@ -125,20 +149,17 @@ class TableCommitter:
         self.found[commit.commit_id] = found
         return True
 
-    def _recorded(self) -> set[int]:
-        log = self._rows.repository.commit_log(self._rows.recovery.id)
-        return {row.commit_id for row in log if row.state is not CommitState.INTENT}
-
     def _properties(self, commit: Commit, proof: Proof) -> dict[str, str]:
         properties = {
-            "cdr.recovery": self._rows.recovery.id,
-            "cdr.commit-user": self._rows.user,
-            "cdr.commit-id": str(commit.commit_id),
+            RECOVERY: self._rows.recovery.id,
+            COMMIT_USER: self._rows.user,
+            COMMIT_ID: str(commit.commit_id),
             "cdr.epoch": str(self._rows.epoch),
             "cdr.source-checkpoint": self._rows.recovery.source.uri,
+            SOURCE: self._rows.recovery.source.metadata_sha256,
             "cdr.records": str(commit.records),
-            "cdr.proof-sha256": proof_sha256(proof),
+            PROOF: proof_sha256(proof),
         }
         if commit.watermark is not None:
-            properties["cdr.watermark"] = str(commit.watermark)
+            properties[WATERMARK] = str(commit.watermark)
         return properties

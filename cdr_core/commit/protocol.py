@@ -1,16 +1,19 @@
 """Publishing once: look up → intent → publish → record.
 
-The intent with its proof is durable before the target is touched. Whether a publication happened is only ever decided
-by looking into the target. Publishing is a compare-and-swap on the very base that the look-up saw, so a process that
-was paused in between cannot publish again after its successor did.
+The intent with its proof is durable before the target is touched; it comes after the look-up because it names the base
+that was seen, which is how far back a later look-up has to see. Whether a publication happened is only ever decided by
+looking into the target. Publishing is a compare-and-swap on the very base that the look-up saw, so a process that was
+paused in between cannot publish again after its successor did. The epoch is asked for last, when everything that takes
+time is done.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
-from cdr_core.commit.sinks.base import LookUp, Publication, Published, Sink
-from cdr_core.errors import CdrError, CommitConflict, CommitUnknown, InDoubt
+from cdr_core.commit.sinks.base import PROOF, SOURCE, LookUp, Publication, Published, Sink
+from cdr_core.errors import CdrError, CommitConflict, CommitUnknown, InDoubt, Refused
 from cdr_core.faults import reach
 
 MAXIMUM_CONFLICTS = 100
@@ -40,17 +43,26 @@ class CommitLog(Protocol):
 def publish_once(
     sink: Sink, commit_user: str, commit_id: int, publication: Publication, log: CommitLog
 ) -> tuple[Published, bool]:
-    """Make the publication visible exactly once. Returns it, and whether it was found instead of made."""
+    """Make the publication visible exactly once. Returns it, and whether it was found instead of made.
+
+    One that is found has the proof of this one, or it is something else under the same number; and nothing is published
+    where another recovery has published the same source.
+    """
+
+    def permit() -> None:
+        log.require_current()
+        reach("commit.before-publish")
+
+    publication = replace(publication, permit=permit)
     for _ in range(MAXIMUM_CONFLICTS):
         seen = sink.look_up(commit_user)
-        published = earlier = seen.find(commit_id)
+        published = earlier = _find(seen, commit_id, publication)
         if published is None:
+            _refuse_second_recovery(seen, publication)
             _require_sight(seen, log.intended_on())
         log.intend(seen.base)
         reach("commit.intent")
         if published is None:
-            log.require_current()
-            reach("commit.before-publish")
             published = _try_publish(sink, seen.base, commit_user, commit_id, publication)
         if published is not None:
             reach("commit.published")
@@ -72,7 +84,7 @@ def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, public
         return None
     except Exception as error:
         seen = sink.look_up(commit_user)
-        found = seen.find(commit_id)
+        found = _find(seen, commit_id, publication)
         if found is not None:
             return found
         _require_sight(seen, base)
@@ -80,6 +92,33 @@ def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, public
             raise
         what = f"it is not known whether commit {commit_id} was published ({error or type(error).__name__})"
         raise CommitUnknown(what, hint="run commit again: it looks into the target first") from error
+
+
+def _find(seen: LookUp, commit_id: int, publication: Publication) -> Published | None:
+    """The publication, if the target shows it. Another one under its number is not taken for it."""
+    found, proof = seen.find(commit_id), publication.properties.get(PROOF)
+    if found is not None and None not in (found.proof, proof) and found.proof != proof:
+        raise InDoubt(
+            f"commit {found.commit_id} is at {found.location} with other records than those to be published",
+            hint="the metadata database lost rows after it was published: restore them, or compare the target with"
+            " the source by cdr verify and recover to another target",
+        )
+    return found
+
+
+def already_published(recovery: str) -> Refused:
+    """A target holds the records of this source: a second recovery would put them there once more."""
+    return Refused(
+        f"recovery {recovery} has published this very checkpoint to this target already",
+        hint="its records are there; go on with it where its metadata database is, or name another target",
+    )
+
+
+def _refuse_second_recovery(seen: LookUp, publication: Publication) -> None:
+    """Two recoveries of one source to one target are two only because they do not share a metadata database."""
+    source = publication.properties.get(SOURCE)
+    if source is not None and source in seen.others:
+        raise already_published(seen.others[source])
 
 
 def _require_sight(seen: LookUp, intended: str | None) -> None:

@@ -101,11 +101,20 @@ class Readers:
         with self._known(recovery_id) as (session, _):
             return tuple(map(convert.checkpoint, _of(session, models.RecoveryCheckpointRow, recovery_id, order)))
 
-    def prepared(self, recovery_id: str) -> tuple[values.Prepared, ...]:
-        """By checkpoint, then subtask: the order in which they are committed."""
-        order = (models.PreparedRow.checkpoint_id, models.PreparedRow.subtask)
+    def checkpoint(self, recovery_id: str, checkpoint_id: int) -> values.RecoveryCheckpoint | None:
         with self._known(recovery_id) as (session, _):
-            return tuple(map(convert.prepared, _of(session, models.PreparedRow, recovery_id, *order)))
+            row = session.get(models.RecoveryCheckpointRow, (recovery_id, checkpoint_id))
+            return None if row is None else convert.checkpoint(row)
+
+    def prepared(self, recovery_id: str, after: int = 0) -> tuple[values.Prepared, ...]:
+        """By checkpoint, then subtask: the order in which they are committed. Those of checkpoints after a number."""
+        wanted = (
+            select(models.PreparedRow)
+            .where(models.PreparedRow.recovery_id == recovery_id, models.PreparedRow.checkpoint_id > after)
+            .order_by(models.PreparedRow.checkpoint_id, models.PreparedRow.subtask)
+        )
+        with self._known(recovery_id) as (session, _):
+            return tuple(map(convert.prepared, session.scalars(wanted)))
 
     def coordinator_state(self, recovery_id: str) -> values.CoordinatorState | None:
         with self._known(recovery_id) as (session, _):

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, total
 from cdr_core.audit.receipt import make_proof, make_receipt
 from cdr_core.commit.committable import Committable, PreparedFile
-from cdr_core.commit.database import Rows, TableCommitter
+from cdr_core.commit.database import Rows, TableCommitter, committed
 from cdr_core.commit.events import Close
 from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
@@ -46,12 +46,17 @@ if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
 
 CHECKS_ANEW = True
-"""Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again."""
+"""Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again, unless the
+target shows them. Then they belong to it, and whoever tends it may have rewritten them.
+"""
 
 BATCH_BYTES = 4 * 1024 * 1024
 """About so much of a file is read back at once, less with a small budget: a number of rows alone would be any number
 of bytes.
 """
+
+LEDGER, CHECKED_BEFORE = "ledger", "checked"
+"""What a unit left; where a unit is told what it left before."""
 
 CHECKED = ("exchange", "up", "down", "new_down", "raw")
 
@@ -63,7 +68,12 @@ def prepare(drive: Drive) -> dict[str, Any]:
     missing = set(range(len(drive.plan.subtasks))) - complete
     if missing:
         raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="recover to another target")
-    return assemble.units(drive, found) if is_checkpoint(drive.recovery.target) else units(found)
+    if is_checkpoint(drive.recovery.target):
+        return assemble.units(drive, found)
+    shown = committed(Rows(drive.repository, drive.recovery, drive.epoch), sink_for(drive.recovery.target))
+    visible = [each for each in found if (each.checkpoint_id if is_per_checkpoint(drive.recovery) else last) in shown]
+    checked = {row.unit: row.result[LEDGER] for row in drive.repository.units(drive.recovery.id, Phase.COMMIT)}
+    return {**units(found), **units(visible, checked)}
 
 
 def last_checkpoint(drive: Drive) -> int:
@@ -175,9 +185,15 @@ def _other_elements(drive: Drive) -> dict[str, Mapping[str, int]]:
     return {**(filtered or {})["others"], "closing": closing}
 
 
-def units(committables: Sequence[Committable]) -> dict[str, Any]:
-    """One unit per committable, named so that a subtask's come in the order of their checkpoints."""
-    return {f"{c.subtask:05d}-{c.checkpoint_id:06d}": c.to_json() for c in committables}
+def units(committables: Sequence[Committable], checked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One unit per committable, named so that a subtask's come in the order of their checkpoints.
+
+    ``checked``: only those of them, each with what an earlier attempt found in its files.
+    """
+    named = {f"{each.subtask:05d}-{each.checkpoint_id:06d}": each.to_json() for each in committables}
+    if checked is None:
+        return named
+    return {name: {**value, CHECKED_BEFORE: checked[name]} for name, value in named.items() if name in checked}
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
@@ -185,12 +201,16 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     if is_checkpoint(job.target):
         return assemble.execute(job, plan, unit, name)
     committable = Committable.from_json(unit)
+    ledger = unit[CHECKED_BEFORE] if CHECKED_BEFORE in unit else _read_back(job, committable)
+    return Outcome(committable.records, committable.bytes, {LEDGER: ledger})
+
+
+def _read_back(job: Job, committable: Committable) -> list[dict[str, Any]]:
     sink = sink_for(job.target)
     tallies: dict[ChannelKey, Tally] = {}
     for file in committable.files if sink.stores else ():
         _tally_file(sink, file, tallies, min(BATCH_BYTES, row_group_bytes(job.memory_budget)))
-    ledger = [Entry(key, tally).to_json() for key, tally in tallies.items()]
-    return Outcome(committable.records, committable.bytes, {"ledger": ledger})
+    return [Entry(key, tally).to_json() for key, tally in tallies.items()]
 
 
 def _tally_file(sink: Sink, file: PreparedFile, tallies: dict[ChannelKey, Tally], size: int) -> None:
@@ -241,7 +261,7 @@ def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """The ledger of what is about to be published."""
     joined: dict[ChannelKey, Tally] = {}
     for result in results:
-        for value in result["ledger"]:
+        for value in result[LEDGER]:
             entry = Entry.from_json(value)
             joined[entry.key] = joined.get(entry.key, Tally()).then(entry.tally)
     return [Entry(key, tally) for key, tally in joined.items()]

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from cdr_core.audit.ledger import Entry
 from cdr_core.audit.receipt import make_proof
 from cdr_core.commit.committable import Committable
-from cdr_core.commit.coordinator import Commit, Coordinator
-from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter
+from cdr_core.commit.coordinator import Commit, Coordinator, require_known
+from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter, committed
 from cdr_core.commit.listeners import listeners_for
 from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.watermarks import WatermarkAligner
 from cdr_core.errors import IllegalState, SettingsRefused, Unbalanced, Unreadable, Where
 from cdr_core.metadata import CommitState, Phase, Prepared, RecoveryCheckpointState
-from cdr_core.phases.draining.resume import read_cuts
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.quarantine import left_out
 
 if TYPE_CHECKING:
@@ -61,10 +61,22 @@ def while_draining(drive: Drive) -> Coordinator | None:
     """Restored to the last complete checkpoint, everything up to it committed; ``None`` if all waits for the end."""
     if not is_per_checkpoint(drive.recovery):
         return None
-    rows = Rows(drive.repository, drive.recovery, drive.epoch)
-    sink = sink_for(drive.recovery.target)
-    committer = TableCommitter(rows, sink, proofs_of_cuts(drive), check=True)
+    committer = TableCommitter(_rows(drive), sink_for(drive.recovery.target), proofs_of_cuts(drive), check=True)
     return restored(drive, committer, last_complete(drive), together=False)
+
+
+def require_no_unknown_commit(drive: Drive, checkpoint: int) -> None:
+    """Before anything after a complete checkpoint is forgotten: the target shows no commit that the rows do not know.
+
+    Where all is published at the end, that is decided then: the same output may have been prepared again.
+    """
+    if is_per_checkpoint(drive.recovery):
+        shown = committed(_rows(drive), sink_for(drive.recovery.target))
+        require_known(shown, {row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)}, checkpoint)
+
+
+def _rows(drive: Drive) -> Rows:
+    return Rows(drive.repository, drive.recovery, drive.epoch)
 
 
 def last_complete(drive: Drive) -> int:
@@ -79,7 +91,7 @@ def restored(drive: Drive, committer: TableCommitter, checkpoint: int, *, togeth
         range(len(drive.plan.subtasks)),
         drive.epoch,
         committer,
-        DatabaseStore(Rows(drive.repository, drive.recovery, drive.epoch)),
+        DatabaseStore(_rows(drive)),
         listeners_for(drive.recovery.target, drive.recovery.id),
         together=together,
     )
@@ -87,9 +99,9 @@ def restored(drive: Drive, committer: TableCommitter, checkpoint: int, *, togeth
     return coordinator
 
 
-def committables(drive: Drive) -> list[Committable]:
-    """In the order in which they are committed: by checkpoint, then subtask."""
-    return [_committable(row) for row in drive.repository.prepared(drive.recovery.id)]
+def committables(drive: Drive, after: int = 0) -> list[Committable]:
+    """In the order in which they are committed: by checkpoint, then subtask. Those of checkpoints after a number."""
+    return [_committable(row) for row in drive.repository.prepared(drive.recovery.id, after)]
 
 
 def _committable(row: Prepared) -> Committable:
@@ -131,28 +143,45 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
 
 def proofs_of_cuts(drive: Drive) -> Callable[[Commit], dict[str, Any]]:
     """Proofs of commits while draining: what had been drained up to the checkpoint whose completion allows them."""
-    plan, missing = drive.plan, left_out(drive.results(Phase.READ))
+    plan, missing, prepared = drive.plan, left_out(drive.results(Phase.READ)), PreparedRecords(drive)
 
     def proof_of(commit: Commit) -> dict[str, Any]:
-        rows = drive.repository.checkpoints(drive.recovery.id)
-        cuts = read_cuts(next(row for row in rows if row.checkpoint_id == commit.completed))
-        require_prepared(cuts, [row for row in committables(drive) if row.checkpoint_id <= commit.completed])
+        row = drive.repository.checkpoint(drive.recovery.id, commit.completed)
+        if row is None:
+            raise IllegalState(f"checkpoint {commit.completed} completed and is not in the metadata database")
+        cuts = read_cuts(row)
+        require_prepared(cuts, prepared.up_to(commit.completed))
         ledger = [Entry.from_json(line) for cut in cuts.values() for line in cut["body"]["ledger"]]
         return make_proof(plan.sha256, plan.metadata_sha256, {"drain": ledger}, missing)
 
     return proof_of
 
 
-def require_prepared(cuts: Mapping[int, Mapping[str, Any]], entries: list[Committable]) -> None:
+class PreparedRecords:
+    """How many records each subtask has prepared up to a complete checkpoint, by the rows.
+
+    Rows up to a complete checkpoint never change, so only those that came since the last one are read.
+    """
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive, self._up_to = drive, 0
+        self._records: Counter[int] = Counter()
+
+    def up_to(self, checkpoint: int) -> Mapping[int, int]:
+        for entry in committables(self._drive, after=self._up_to):
+            if entry.checkpoint_id <= checkpoint:
+                self._records[entry.subtask] += entry.records
+        self._up_to = max(self._up_to, checkpoint)
+        return self._records
+
+
+def require_prepared(cuts: Mapping[int, Mapping[str, Any]], prepared: Mapping[int, int]) -> None:
     """Up to a checkpoint each subtask has prepared what its ledger says: no entry is missing or counted twice."""
-    prepared: Counter[int] = Counter()
-    for entry in entries:
-        prepared[entry.subtask] += entry.records
     for subtask, cut in cuts.items():
         drained = sum(line["records"] for line in cut["body"]["ledger"])
-        if drained != prepared[subtask]:
+        if drained != prepared.get(subtask, 0):
             raise Unbalanced(
-                f"{drained} records were drained and {prepared[subtask]} would be published",
+                f"{drained} records were drained and {prepared.get(subtask, 0)} would be published",
                 where=Where(subtask=subtask),
                 hint="nothing of it was published",
             )

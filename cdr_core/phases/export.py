@@ -30,7 +30,7 @@ from cdr_core.metadata import (
     Repository,
     SpillSetState,
 )
-from cdr_core.phases.draining.resume import read_cuts
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.request import absolute
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdr_core.commit.protocol import already_published
 from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
 from cdr_core.drain.rows import table_schema
-from cdr_core.errors import Refused, SettingsRefused
+from cdr_core.errors import NotFound, Refused, SettingsRefused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.metadata import NewRecovery, Recovery, RecoveryState, Repository, new_recovery_id
-from cdr_core.phases.coordination import AT_END, mode_for
+from cdr_core.phases.coordination import AT_END, TABLES, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
@@ -114,6 +115,7 @@ def create(request: RecoveryRequest, settings: Settings) -> str:
 def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
     """The recovery's row, and whether it is new."""
     checked = check(request, settings)
+    _refuse_published_elsewhere(repository, checked)
     recovery_id = new_recovery_id()
     pinned = {PIN_FILE: pin_file_of(checked.checkpoint.directory, recovery_id)} if settings.pin_files else {}
     recovery, is_new = repository.create_recovery(
@@ -140,6 +142,22 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
     if recovery.state is not RecoveryState.DONE:
         pin(recovery)
     return recovery, is_new
+
+
+def _refuse_published_elsewhere(repository: Repository, checked: CheckedRequest) -> None:
+    """Raise if the table shows this checkpoint's records by a recovery that a start here would not attach to."""
+    if checked.target.partition(":")[0] not in TABLES:
+        return
+    other = sink_for(checked.target).look_up(commit_user="").others.get(checked.checkpoint.sha256)
+    if other is not None and not _is_of(repository, other, checked.target):
+        raise already_published(other)
+
+
+def _is_of(repository: Repository, recovery: str, target: str) -> bool:
+    try:
+        return repository.recovery(recovery).target == target
+    except NotFound:
+        return False
 
 
 def _goes_downstream(target: str, settings: Settings) -> bool:

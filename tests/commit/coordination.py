@@ -42,8 +42,8 @@ class Target:
     def ids(self) -> list[int]:
         return [commit.commit_id for commit in self.commits]
 
-    def latest(self) -> int:
-        return max(self.ids, default=0)
+    def committed(self) -> frozenset[int]:
+        return frozenset(self.ids)
 
     def commit(self, commit: Commit) -> bool:
         if self.fails:
@@ -51,7 +51,7 @@ class Target:
         if commit.commit_id in self.ids:
             return True
         if commit.files or commit.commit_id == self.final:
-            assert commit.commit_id > self.latest(), "ids are committed ascending"
+            assert commit.commit_id > max(self.ids, default=0), "ids are committed ascending"
             self.commits.append(commit)
             return True
         return False

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks import Publication
 from cdr_core.errors import CommitConflict, Fenced
 from tests.commit.explore_driver import RECORDS, SUBTASKS, Driver
 from tests.commit.explore_world import Act, MemoryDatabase, Root, World, last_complete
@@ -44,6 +45,7 @@ class Explorer:
     driver: type[Driver] = Driver
     everywhere: bool = False
     skips_known: bool = True
+    stops_where_known: bool = True
     runs: int = 0
     steps: int = 0
     deaths: int = 0
@@ -99,13 +101,11 @@ class Explorer:
             self._check(world)
             durable = self._same(world)
             if root.kills and name != "look":
-                self._offer(world, durable, None, root.kills - 1)
-                if about_to is not None:
-                    self._offer(world, durable, about_to, root.kills - 1)
+                self._may_die(world, durable, about_to, root)
             # A program in the same state at the same place goes on in the same way.
             place = (durable, world.stage, name, driver.gives_up)
             places[place] += 1
-            if asleep is None and self.skips_known:
+            if asleep is None and self.skips_known and self.stops_where_known:
                 if self._passed.get((place, places[place]), -1) >= root.kills:
                     raise KnownFromHere
                 self._passed[place, places[place]] = root.kills
@@ -135,11 +135,22 @@ class Explorer:
             raise Violation("an attempt that was overtaken can still write rows")
         world._step = step
 
+    def _may_die(self, world: World, durable: Any, about_to: Act | None, root: Root) -> None:
+        """Killed here, or asleep where it is about to touch the target."""
+        self._offer(world, durable, None, root.kills - 1)
+        if about_to is not None:
+            self._offer(world, durable, about_to, root.kills - 1)
+
     def _offer(self, world: World, durable: Any, asleep: Act | None, kills: int) -> None:
         key = (durable, self._same_act(asleep))
-        if self._seen.get(key, -1) < kills or not self.skips_known:
-            self._seen[key] = max(kills, self._seen.get(key, -1))
+        if self._is_new(key, kills):
             self._waiting.append(Root(world.dump(), asleep, kills))
+
+    def _is_new(self, key: Any, kills: int) -> bool:
+        """Whether nobody has begun there who could be killed as often."""
+        known = self._seen.get(key, -1)
+        self._seen[key] = max(kills, known)
+        return known < kills or not self.skips_known
 
     def _same_act(self, act: Act | None) -> Any:
         if act is None:
@@ -154,6 +165,10 @@ class Explorer:
         Checkpoints that were given up and have left no output, and who prepared what a complete one holds, are no
         matter.
         """
+        return self._ranked(self._facts(), world.target, world.markers)
+
+    def _facts(self) -> Any:
+        """Of the database, numbers included."""
         query = self.database.query
         complete = last_complete(self.database)
         epoch = query("select epoch from recovery")[0][0]
@@ -164,7 +179,12 @@ class Explorer:
         )
         log = query("select commit_id, state from commit_log order by 1")
         listeners = query("select listener_states from coordinator_state")
-        numbers = {0, complete, *(each[0] for each in (*under_way, *entries, *log))}
+        return complete, epoch, under_way, entries, log, listeners
+
+    def _ranked(self, facts: Any, target: tuple[Publication, ...], markers: frozenset[int]) -> Any:
+        complete, epoch, under_way, entries, log, listeners = facts
+        shown = {each.commit_id for each in target}
+        numbers = {0, complete, *(each[0] for each in (*under_way, *entries, *log)), *shown, *markers}
         rank = {number: place for place, number in enumerate(sorted(numbers))}
         return (
             rank[complete],
@@ -172,29 +192,37 @@ class Explorer:
             tuple((rank[n], subtask, records, n <= complete or age == epoch) for n, subtask, records, age in entries),
             tuple((rank[number], state) for number, state in log),
             (len(listeners), tuple(rank.get(number) for number in _numbers(listeners))),
-            tuple((rank[each.commit_id], tuple(sorted(map(_record, each.files)))) for each in world.target),
-            tuple(sorted(rank[number] for number in world.markers)),
+            tuple((rank[each.commit_id], tuple(sorted(map(_record, each.files)))) for each in target),
+            tuple(sorted(rank[number] for number in markers)),
         )
 
     def _check(self, world: World) -> None:
         """What must hold after every step."""
+        self._check_target(world)
+        self._check_rows(world)
+
+    def _check_target(self, world: World) -> None:
         ids = [each.commit_id for each in world.target]
         if ids != sorted(set(ids)):
             raise Violation(f"I3, I4: commits {ids} are not once and ascending")
         twice = [record for record, times in self._published(world).items() if times > 1]
         if twice:
             raise Violation(f"records {twice} are published twice")
+        said = [int(each.properties.get("cdr.watermark", -1)) for each in world.target]
+        if said != sorted(said):
+            raise Violation(f"I7: watermarks {said} fall")
+        if not world.markers <= set(ids):
+            raise Violation("a listener was told of a commit that is not there")
+
+    def _check_rows(self, world: World) -> None:
+        """What the target shows is what the rows allow."""
+        ids = [each.commit_id for each in world.target]
         complete = last_complete(world.database)
         if ids and ids[-1] > complete:
             raise Violation(f"I1: commit {ids[-1]} before checkpoint {complete} is complete")
         entries = {file for (row,) in world.database.query("select manifest from prepared") for file in _files(row)}
         if any(file.path not in entries for each in world.target for file in each.files):
             raise Violation("I6: output of an attempt whose checkpoint did not complete is published")
-        said = [int(each.properties.get("cdr.watermark", -1)) for each in world.target]
-        if said != sorted(said):
-            raise Violation(f"I7: watermarks {said} fall")
-        if not world.markers <= set(ids):
-            raise Violation("a listener was told of a commit that is not there")
 
     def _check_end(self, world: World) -> None:
         everything = {f"{subtask}.{number}" for subtask in SUBTASKS for number in range(RECORDS)}

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 from cdr_core.commit.committable import Committable, PreparedFile
-from cdr_core.commit.coordinator import Coordinator
+from cdr_core.commit.coordinator import Commit, Coordinator
 from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.events import (
     CheckpointAborted,
     CheckpointComplete,
     CheckpointCoordinator,
     CommittableEvent,
+    Event,
 )
 from cdr_core.metadata import FencedTransaction, Phase
 from cdr_core.phases.draining.rows import prepared
@@ -23,8 +24,6 @@ SUBTASKS = (0, 1)
 RECORDS = 2
 """Of each subtask; every checkpoint takes one of each."""
 
-PROOF = {"version": 1}
-
 
 class Driver:
     """The drain's driver of one attempt, as ``DrainWatch`` and ``go_back`` order their steps.
@@ -34,6 +33,7 @@ class Driver:
 
     sink_type: type[Sink] = Sink
     coordinator_type: type[Coordinator] = Coordinator
+    together = False
 
     def __init__(self, world: World, *, gives_up: bool) -> None:
         self._world, self.gives_up = world, gives_up
@@ -73,10 +73,16 @@ class Driver:
 
     def _restored(self, checkpoint: int, final: int | None = None) -> Coordinator:
         rows, sink = self._rows(), self.sink_type(self._world)
-        committer = TableCommitter(rows, sink, lambda _: PROOF, final=final, check=True)
-        made = self.coordinator_type(SUBTASKS, self._world.epoch, committer, DatabaseStore(rows), [Marker(self._world)])
+        committer = TableCommitter(rows, sink, self._proof, final=final, check=True)
+        listeners, epoch = [Marker(self._world)], self._world.epoch
+        made = self.coordinator_type(SUBTASKS, epoch, committer, DatabaseStore(rows), listeners, together=self.together)
         made.restore(checkpoint, self._entries())
         return made
+
+    def _proof(self, commit: Commit) -> dict[str, Any]:
+        """What was drained up to the checkpoint whose completion allows the commit, whoever drained it."""
+        entries = [entry for entry in self._entries() if entry.checkpoint_id <= commit.completed]
+        return {"records": sorted(file.path.rpartition(".")[0] for entry in entries for file in entry.files)}
 
     def _checkpoint(self, coordinator: Coordinator) -> None:
         world = self._world
@@ -144,3 +150,22 @@ class Uneven(Driver):
             with world.fenced(world.recovery, world.epoch) as transaction:
                 transaction.record_unit(Phase.DRAIN, "0", "/0", RECORDS, 10, {"files": files})
         super()._checkpoint(coordinator)
+
+
+class Mute(Coordinator):
+    """Where all is published at the end, there is none before."""
+
+    def deliver(self, event: Event) -> None:
+        pass
+
+
+class AtEnd(Driver):
+    """Publishes everything in one step, when it is drained."""
+
+    together = True
+
+    def _restored(self, checkpoint: int, final: int | None = None) -> Coordinator:
+        if final is not None:
+            return super()._restored(checkpoint, final)
+        nobody: Any = None
+        return Mute(SUBTASKS, self._world.epoch, nobody, nobody)

@@ -13,6 +13,7 @@ from sqlalchemy.pool import StaticPool
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.listeners import Notice
 from cdr_core.commit.sinks import LookUp, Publication, Published
+from cdr_core.commit.sinks.base import PROOF
 from cdr_core.errors import CommitConflict, Unreadable
 from cdr_core.metadata import FencedTransaction, Repository
 from cdr_core.metadata import database as database_module
@@ -77,6 +78,8 @@ class Root:
     durable: Durable
     asleep: Act | None
     kills: int
+    lost: bool = False
+    """Whether the database has ever lost rows that were there."""
 
 
 class World:
@@ -129,13 +132,14 @@ class Sink:
         self._world.step("look")
         target = self._world.target
         found = tuple(
-            Published(each.commit_id, f"at {number}")
+            Published(each.commit_id, f"at {number}", proof=each.properties[PROOF])
             for number, each in enumerate(target)
             if each.commit_user == commit_user and self.remembers
         )
         return LookUp(str(len(target)), found, frozenset(str(number) for number in range(len(target) + 1)))
 
     def publish(self, base: str, publication: Publication) -> Published:
+        publication.permit()
         self._world.step("publish", Act(self._world.epoch, base, publication))
         return self.put(base, publication)
 

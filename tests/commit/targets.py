@@ -193,8 +193,10 @@ def prepare(target: str, name: str, positions: list[int], who: str = "") -> Prep
     return writer.prepared
 
 
-def publication(user: str, *files: PreparedFile, commit_id: int = 1) -> Publication:
-    return Publication(files, {"cdr.commit-user": user, "cdr.commit-id": str(commit_id), "cdr.recovery": "r"})
+def publication(user: str, *files: PreparedFile, commit_id: int = 1, **more: str) -> Publication:
+    """``more``: further properties, such as ``proof_sha256``."""
+    given = {f"cdr.{name.replace('_', '-')}": value for name, value in more.items()}
+    return Publication(files, {"cdr.commit-user": user, "cdr.commit-id": str(commit_id), "cdr.recovery": "r", **given})
 
 
 def append_by_cdr(target: str, user: str) -> Published:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdr_core.commit.coordinator import Commit
-from cdr_core.commit.database import DatabaseStore, TableCommitter
+from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.sinks import LookUp, Published
 from cdr_core.errors import Refused
 from cdr_core.metadata import CommitState, CoordinatorState
@@ -31,27 +31,26 @@ class Sink:
 def committer(sink: Sink, log: dict[int, CommitState]) -> TableCommitter:
     entries = [SimpleNamespace(commit_id=number, state=state) for number, state in log.items()]
     repository = SimpleNamespace(commit_log=lambda _: entries)
-    rows: Any = SimpleNamespace(repository=repository, recovery=SimpleNamespace(id="r"), user="cdr-r", epoch=1)
-    given: Any = sink
-    return TableCommitter(rows, given, lambda _: {})
+    given: Any = repository, SimpleNamespace(id="r"), sink
+    return TableCommitter(Rows(given[0], given[1], 1), given[2], lambda _: {})
 
 
 @pytest.mark.parametrize(
-    ("shown", "log", "latest"),
+    ("shown", "log", "committed"),
     [
-        ((), {}, 0),
-        ((2, 3), {}, 3),
-        ((), {4: CommitState.PUBLISHED}, 4),
-        ((3,), {4: CommitState.INTENT}, 3),
-        ((5,), {4: CommitState.DONE}, 5),
+        ((), {}, set()),
+        ((2, 3), {}, {2, 3}),
+        ((), {4: CommitState.PUBLISHED}, {4}),
+        ((3,), {4: CommitState.INTENT}, {3}),
+        ((5,), {4: CommitState.DONE}, {4, 5}),
     ],
     ids=["nothing", "rows lost", "history forgotten", "only intended", "both"],
 )
-def test_the_latest_commit_is_the_highest_that_is_recorded_or_visible(
-    shown: tuple[int, ...], log: dict[int, CommitState], latest: int
+def test_committed_is_what_is_recorded_or_visible(
+    shown: tuple[int, ...], log: dict[int, CommitState], committed: set[int]
 ) -> None:
     """E49, E59: a lost row and a forgotten snapshot do not make a commit unhappen."""
-    assert committer(Sink(*shown), log).latest() == latest
+    assert committer(Sink(*shown), log).committed() == committed
 
 
 def test_what_is_recorded_is_not_looked_for_again() -> None:

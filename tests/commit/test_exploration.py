@@ -7,19 +7,23 @@ more of them, ``EXPLORE_EVERYWHERE=1`` lets a sleeper wake before every step ins
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Container
 
 import pytest
 
 from cdr_core.commit.coordinator import Commit, Coordinator
 from cdr_core.commit.events import CheckpointComplete
-from cdr_core.errors import CdrError
+from cdr_core.errors import CdrError, InDoubt
 from cdr_core.metadata import FencedTransaction, Phase, Repository, upgrade
 from tests.commit.explore import Explorer, Violation
-from tests.commit.explore_driver import Driver, Uneven
+from tests.commit.explore_driver import AtEnd, Driver, Uneven
+from tests.commit.explore_losses import LosingExplorer
 from tests.commit.explore_world import MemoryDatabase, Sink
 from tests.metadata import steps
 
 KILLS = int(os.environ.get("EXPLORE_KILLS", "3"))
+LOSSES = KILLS - 2
+"""Deaths that may take transactions with them."""
 EVERYWHERE = "EXPLORE_EVERYWHERE" in os.environ
 
 
@@ -64,6 +68,22 @@ def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[
         explorer.explore(1)
     assert every.runs > known.runs
     assert every.reached == known.reached
+
+
+@pytest.mark.parametrize("driver", [Driver, AtEnd])
+def test_no_loss_of_the_databases_last_transactions_publishes_anything_twice(
+    draining: tuple[bytes, str], driver: type[Driver], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """E59: any number of transactions lost with a death (``EXPLORE_KILLS=4``: with two of them); who cannot know what
+    was committed stops, who can goes on.
+    """
+    explorer = LosingExplorer(MemoryDatabase(draining[0]), draining[1], driver)
+    explorer.explore(LOSSES)
+    with capsys.disabled():
+        print(f"\n{driver.__name__}, {LOSSES} deaths with losses: {explorer.size}, {explorer.doubts} in doubt")
+    assert explorer.deaths == LOSSES
+    assert explorer.doubts > 0
+    assert explorer.healed > 0
 
 
 class Forgetful(Driver):
@@ -125,3 +145,26 @@ class RollsBack(Driver):
 def test_a_broken_variant_is_found(draining: tuple[bytes, str], driver: type[Driver], what: str) -> None:
     with pytest.raises((Violation, CdrError), match=what):
         explore(draining, driver, KILLS)
+
+
+class Unsuspecting(Coordinator):
+    """Takes the database's word for what is committed."""
+
+    def _committed_of(self, known: Container[int], checkpoint: int) -> Collection[int]:
+        return [number for number in self._committer.committed() if number <= checkpoint]
+
+
+class UnsuspectingDriver(Driver):
+    coordinator_type = Unsuspecting
+
+
+class UnsuspectingAtEnd(AtEnd):
+    coordinator_type = Unsuspecting
+
+
+@pytest.mark.parametrize("driver", [UnsuspectingDriver, UnsuspectingAtEnd])
+def test_who_believes_a_database_that_lost_rows_is_found(draining: tuple[bytes, str], driver: type[Driver]) -> None:
+    """E59"""
+    explorer = LosingExplorer(MemoryDatabase(draining[0]), draining[1], driver)
+    with pytest.raises((Violation, InDoubt), match="twice"):
+        explorer.explore(LOSSES)

@@ -12,7 +12,7 @@ import pytest
 
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, sink_for
-from cdr_core.errors import Fenced
+from cdr_core.errors import Fenced, Unreadable
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from cdr_core.settings import Settings
@@ -135,3 +135,33 @@ def test_a_whole_commit_phase_that_wakes_after_its_successor_finished_changes_no
     os.kill(zombie.pid, signal.SIGCONT)
     assert zombie.wait() == FENCED
     assert (empty_target.commits(), len(empty_target.rows())) == (1, 1878)
+
+
+@pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
+def test_what_is_published_is_recorded_though_others_have_removed_its_files_since(
+    recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
+) -> None:
+    """E43: whoever tends a table rewrites files and removes the old ones; a retry does not need them any more."""
+    repository, recovery_id, settings = recovery
+    assert Victim(Phase.COMMIT, recovery_id, "publish.after=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+    data = [path for path in tmp_path.rglob("*.parquet") if path.is_file()]
+    assert data
+    for path in data:
+        path.unlink()
+    result = inline.run(repository, recovery_id, Phase.COMMIT, settings)
+    assert (result["verdict"], result["records"], empty_target.commits()) == ("balanced", 1878, 1)
+    (entry,) = repository.commit_log(recovery_id)
+    assert (str(entry.state), entry.location) == ("DONE", result["location"])
+
+
+@pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
+def test_what_is_not_published_is_read_again_by_every_attempt(
+    recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
+) -> None:
+    """E50"""
+    repository, recovery_id, settings = recovery
+    assert Victim(Phase.COMMIT, recovery_id, "publish.before=kill", tmp_path / "fired").wait() == -signal.SIGKILL
+    next(path for path in tmp_path.rglob("*.parquet") if path.is_file()).unlink()
+    with pytest.raises(Unreadable, match="is missing"):
+        inline.run(repository, recovery_id, Phase.COMMIT, settings)
+    assert empty_target.commits() == 0

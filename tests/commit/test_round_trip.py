@@ -16,6 +16,7 @@ from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
 PROPERTIES = {"recovery", "commit-user", "commit-id", "epoch", "source-checkpoint", "records", "proof-sha256"}
+PROPERTIES |= {"source-metadata-sha256"}
 
 
 def recover(checkpoint: FixtureCheckpoint, to: str, parallelism: int) -> tuple[Any, str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
-from cdr_core.errors import CommitConflict, CommitUnknown, Fenced, InDoubt, Unreadable
+from cdr_core.errors import CommitConflict, CommitUnknown, Fenced, InDoubt, Refused, Unreadable
 from tests.commit.log import Log
 from tests.commit.targets import FOREIGN, Target, prepare, publication
 
@@ -177,6 +177,52 @@ def test_somebody_elses_publication_in_between_is_a_conflict_and_both_are_visibl
     assert sink.conflicts == 1
     assert len([row for row in log.rows if row.startswith("intent")]) == 2
     assert (positions(target), positions(target, FOREIGN), target.commits()) == ([1, 2, 3], [0], 2)
+
+
+def test_the_epoch_is_asked_for_when_nothing_is_left_to_do_but_the_step_that_publishes(
+    target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """E48: after every look at the files; who is overtaken by then leaves nothing."""
+    file, log = prepare(target.name, "a", [1, 2, 3], "me"), Log()
+    gone = type(file)(file.path.replace("a.parquet", "gone.parquet"), file.records, file.bytes, file.crc32c)
+    log.fenced = True
+    with pytest.raises(Unreadable, match="is missing"):
+        publish_once(sink_for(target.name), "me", 1, publication("me", file, gone), log)
+    monkeypatch.setenv("CDR_FAULTS", "publish.before=raise")
+    monkeypatch.setenv("CDR_FAULTS_LOG", str(tmp_path / "fired"))
+    with pytest.raises(Fenced):
+        publish_once(sink_for(target.name), "me", 1, publication("me", file), log)
+    assert not (tmp_path / "fired").exists(), "not even begun"
+    assert (target.commits(), target.rows()) == (0, [])
+
+
+def test_another_publication_under_the_same_number_is_in_doubt_and_not_taken_for_ours(target: Target) -> None:
+    """E59: the database lost its rows and gave the number out again."""
+    file = prepare(target.name, "a", [1, 2, 3], "me")
+    first = publish_once(sink_for(target.name), "me", 1, publication("me", file, proof_sha256="aa"), Log())[0]
+    assert sink_for(target.name).look_up("me").published[0].proof == "aa"
+    other, log = prepare(target.name, "b", [3, 4], "me"), Log()
+    with pytest.raises(InDoubt, match="with other records") as caught:
+        publish_once(sink_for(target.name), "me", 1, publication("me", other, proof_sha256="bb"), log)
+    assert first.location in str(caught.value)
+    assert (log.rows, positions(target)) == ([], [1, 2, 3])
+    again = publish_once(sink_for(target.name), "me", 1, publication("me", other, proof_sha256="aa"), Log())
+    assert again == (first, True)
+
+
+def test_the_same_source_by_another_recovery_is_refused_and_another_source_is_not(target: Target) -> None:
+    """E01: two databases know nothing of each other; the target they share does."""
+    file = prepare(target.name, "a", [1, 2, 3], "me")
+    publish_once(sink_for(target.name), "me", 1, publication("me", file, source_metadata_sha256="s1"), Log())
+    target.foreign()
+    sink, again, log = sink_for(target.name), prepare(target.name, "b", [1, 2, 3], "you"), Log()
+    with pytest.raises(Refused, match="recovery r has published this very checkpoint") as caught:
+        publish_once(sink, "you", 1, publication("you", again, source_metadata_sha256="s1"), log)
+    assert (caught.value.exit_code, log.rows, target.commits()) == (3, [], 2)
+    publish_once(sink, "you", 1, publication("you", again, source_metadata_sha256="s2"), log)
+    more = prepare(target.name, "c", [4], "me")
+    publish_once(sink, "me", 2, publication("me", more, commit_id=2, source_metadata_sha256="s1"), Log())
+    assert (positions(target), positions(target, "you")) == ([1, 2, 3, 4], [1, 2, 3])
 
 
 def test_a_prepared_file_that_is_missing_or_cut_is_named_and_nothing_is_published(target: Target) -> None:

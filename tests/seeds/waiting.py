@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from cdr_core.drain.remaining import Remaining, whole
 from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpoint, RecoveryCheckpointState, Repository
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.draining.mailbox import WHOLE
-from cdr_core.phases.draining.resume import read_cuts
 from cdr_core.phases.workspace import read_json
 from cdr_core.spill.segments import SpillSet
 from tests.support import inline

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -15,6 +15,10 @@ from cdr_core.errors import Refused
 COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
 WATERMARK = "cdr.watermark"
+RECOVERY = "cdr.recovery"
+PROOF = "cdr.proof-sha256"
+SOURCE = "cdr.source-metadata-sha256"
+"""Which checkpoint the records come from: a path may be used again, the SHA-256 of ``_metadata`` is not."""
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Rows held in memory before they become a row group; small groups make slow tables, larger ones add nothing."""
@@ -30,12 +34,20 @@ about as much again.
 KINDS = ("checkpoint:DIR", "parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
 
 
+def _permitted() -> None:
+    """Nobody forbids it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Files to make visible in one step, and the properties that identify it for ever."""
+    """Files to make visible in one step, and the properties that identify it for ever.
+
+    ``permit`` is the last question, asked when nothing is left to do but the step itself; it raises to forbid that.
+    """
 
     files: tuple[PreparedFile, ...]
     properties: Mapping[str, str]
+    permit: Callable[[], None] = field(default=_permitted, compare=False)
 
     @property
     def commit_user(self) -> str:
@@ -48,11 +60,15 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where a publication became visible; ``uuid`` tells it from another one at the same place, where there is one."""
+    """Where a publication became visible; ``uuid`` tells it from another one at the same place, where there is one.
+
+    ``proof`` is the SHA-256 of the proof that it was published with, where the target says so.
+    """
 
     commit_id: int
     location: str
     uuid: str | None = None
+    proof: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +76,14 @@ class LookUp:
     """What the target showed: its newest state, to be used as the base, and what this commit user has published.
 
     A base is a word of the sink's own. ``known`` holds the bases of which every successor is still in sight: for any
-    other one, "not found" may only mean that the target has forgotten.
+    other one, "not found" may only mean that the target has forgotten. ``others``: which source checkpoints (SHA-256 of
+    ``_metadata``) are in sight that other recoveries published, and which recoveries did.
     """
 
     base: str
     published: tuple[Published, ...]
     known: frozenset[str]
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, commit_id: int) -> Published | None:
         return next((entry for entry in self.published if entry.commit_id == commit_id), None)
@@ -73,6 +91,15 @@ class LookUp:
     def covers(self, base: str) -> bool:
         """Whether everything that was published after ``base`` is in sight."""
         return base in self.known
+
+
+def by_others(shown: Iterable[Mapping[str, Any]], commit_user: str) -> dict[str, str]:
+    """Recoveries by the source they published, from the properties of every publication in sight."""
+    return {
+        str(each[SOURCE]): str(each.get(RECOVERY, "of another release"))
+        for each in shown
+        if SOURCE in each and each.get(COMMIT_USER) != commit_user
+    }
 
 
 def row_group_bytes(budget: int) -> int:
@@ -113,6 +140,8 @@ class Sink(Protocol):
 
     def publish(self, base: str, publication: Publication) -> Published:
         """Make it visible as the successor of ``base``, after a look at each file: one that is missing is an error.
+
+        Right before the step that makes it visible, and after everything else, it asks ``publication.permit``.
 
         ``CommitConflict``: somebody else was first, nothing of ours is visible. After any other exception only a
         look-up can tell; prepared files stay whatever happens.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from cdr_core.commit.committable import Piece, PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, LookUp, Publication, Published
 from cdr_core.commit.sinks.files import Output, Summed, require_files
 from cdr_core.commit.sinks.parquet import place_for
 from cdr_core.errors import CommitConflict, CommitUnknown, IllegalState, Refused, StorageError, Unreadable
@@ -120,8 +120,9 @@ class CheckpointSink:
                 f"{self.directory} holds the checkpoint of another recovery, {properties.get('cdr.recovery')}",
                 hint="recover to another directory",
             )
-        published = Published(int(properties[COMMIT_ID]), self._uri_of_metadata, shown["metadata_sha256"])
-        return LookUp(shown["metadata_sha256"], (published,), frozenset({_NOTHING, shown["metadata_sha256"]}))
+        sha256 = shown["metadata_sha256"]
+        published = Published(int(properties[COMMIT_ID]), self._uri_of_metadata, sha256, properties.get(PROOF))
+        return LookUp(sha256, (published,), frozenset({_NOTHING, sha256}))
 
     def publish(self, base: str, publication: Publication) -> Published:
         if self._metadata is None:
@@ -146,6 +147,7 @@ class CheckpointSink:
                     f"recovery {theirs.get('cdr.recovery')} is publishing the same checkpoint to {self.directory}",
                     hint="recover to another directory",
                 )
+        publication.permit()
         reach("publish.before")
         try:
             created = self._storage.create(self._uri_of_metadata, self._metadata)

@@ -21,7 +21,16 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.config import Config
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, ROW_GROUP_BYTES, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import (
+    COMMIT_ID,
+    COMMIT_USER,
+    PROOF,
+    ROW_GROUP_BYTES,
+    LookUp,
+    Publication,
+    Published,
+    by_others,
+)
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer, require_files, require_sum
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
@@ -139,7 +148,8 @@ class IcebergSink:
         self._require_not_rolled_back(table, {snapshot.snapshot_id for snapshot in line}, commit_user)
         known = {_token(table, snapshot) for snapshot in line} | ({_token(table, None), ABSENT} if complete else set())
         published = tuple(self._published(snapshot) for snapshot in line if _is_of(snapshot, commit_user))
-        return LookUp(_token(table, table.current_snapshot()), published, frozenset(known))
+        others = by_others((each.summary.additional_properties for each in line if each.summary), commit_user)
+        return LookUp(_token(table, table.current_snapshot()), published, frozenset(known), others)
 
     def _require_not_rolled_back(self, table: Table, line: set[int], commit_user: str) -> None:
         for snapshot in table.metadata.snapshots:
@@ -161,6 +171,7 @@ class IcebergSink:
         with transaction.update_snapshot(snapshot_properties=dict(publication.properties)).fast_append() as append:
             for file in publication.files:
                 append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.path))
+        publication.permit()
         reach("publish.before")
         try:
             transaction.commit_transaction()
@@ -174,7 +185,8 @@ class IcebergSink:
     def _published(self, snapshot: Snapshot) -> Published:
         assert snapshot.summary is not None
         where = f"iceberg:{self._address}@{snapshot.snapshot_id}"
-        return Published(int(str(snapshot.summary[COMMIT_ID])), where, str(snapshot.snapshot_id))
+        properties = snapshot.summary.additional_properties
+        return Published(int(properties[COMMIT_ID]), where, str(snapshot.snapshot_id), properties.get(PROOF))
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         source = self._require_table().io.new_input(file.path)

@@ -66,6 +66,7 @@ class NoneSink:
         return LookUp(_BASE, (), frozenset({_BASE}))
 
     def publish(self, base: str, publication: Publication) -> Published:
+        publication.permit()
         reach("publish.before")
         reach("publish.after")
         return Published(publication.commit_id, "none:")

@@ -29,11 +29,13 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks.base import (
     COMMIT_ID,
     COMMIT_USER,
+    PROOF,
     ROW_GROUP_BYTES,
     WATERMARK,
     LookUp,
     Publication,
     Published,
+    by_others,
 )
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import (
@@ -141,18 +143,21 @@ class PaimonSink:
             known |= {NO_SNAPSHOT, ABSENT}
         published = tuple(self._published(snapshot) for snapshot in line if snapshot.commit_user == commit_user)
         base = token(line[-1].id, line[-1].uuid) if line else NO_SNAPSHOT
-        return LookUp(base, published, frozenset(known))
+        others = by_others((snapshot.properties or {} for snapshot in line), commit_user)
+        return LookUp(base, published, frozenset(known), others)
 
     def publish(self, base: str, publication: Publication) -> Published:
         table = self._require_table().copy(dict(_PUBLISH))
         require_files(publication.files, lambda file: local_size(Path(file.path)))
         watermark = publication.properties.get(WATERMARK)
-        step = ExclusiveSnapshotCommit(base, table, None if watermark is None else int(watermark))
+        step = ExclusiveSnapshotCommit(base, table, None if watermark is None else int(watermark), publication.permit)
         user, number = publication.properties[COMMIT_USER], publication.commit_id
         try:
             message = CommitMessage(partition=(), bucket=BUCKET, new_files=[_meta(table, f) for f in publication.files])
             FileStoreCommit(step, table, user).commit([message], number, dict(publication.properties))
         except Exception as error:
+            if step.forbidden is not None:
+                raise step.forbidden from error
             if step.lost:
                 raise CommitConflict(
                     f"table {self._name} was changed by somebody else", hint="look up again"
@@ -168,8 +173,9 @@ class PaimonSink:
         return found
 
     def _published(self, snapshot: Any) -> Published:
-        number = (snapshot.properties or {}).get(COMMIT_ID, snapshot.commit_identifier)
-        return Published(int(number), f"paimon:{self._address}@{snapshot.id}", snapshot.uuid)
+        properties = snapshot.properties or {}
+        number = int(properties.get(COMMIT_ID, snapshot.commit_identifier))
+        return Published(number, f"paimon:{self._address}@{snapshot.id}", snapshot.uuid, properties.get(PROOF))
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         return open_local(Path(file.path), file)

@@ -8,6 +8,7 @@ name is created exclusively, and only directly after the snapshot that the look-
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ NO_SNAPSHOT = token(0, None)
 class ExclusiveSnapshotCommit:
     """What pypaimon calls to publish, in place of its own ``RenamingSnapshotCommit``; ``lost`` tells a clean conflict.
 
-    Returning ``False`` means to pypaimon that nothing became visible.
+    Returning ``False`` means to pypaimon that nothing became visible. ``forbidden`` is what ``permit``
+    raised, if it did.
     """
 
-    def __init__(self, base: str, table: Any, watermark: int | None) -> None:
-        self._base, self._table, self._watermark = base, table, watermark
+    def __init__(self, base: str, table: Any, watermark: int | None, permit: Callable[[], None]) -> None:
+        self._base, self._table, self._watermark, self._permit = base, table, watermark, permit
         self.lost = False
+        self.forbidden: Exception | None = None
 
     def commit(self, base_uuid: str | None, snapshot: Any, _statistics: Any) -> bool:
         """pypaimon read the latest snapshot anew: one that is not the base is a lost race like any other."""
@@ -46,6 +49,11 @@ class ExclusiveSnapshotCommit:
         if self._watermark is not None and (snapshot.watermark is None or snapshot.watermark < self._watermark):
             snapshot.watermark = self._watermark  # pypaimon can only pass on the one before; a table's never falls
         manager = self._table.snapshot_manager()
+        try:
+            self._permit()
+        except Exception as error:  # pypaimon would take it for a commit of which nothing is known
+            self.forbidden = error
+            return self._lose(written)
         reach("publish.before")
         created = LocalStorage().create(
             manager.get_snapshot_path(snapshot.id), JSON.to_json(snapshot, indent=2).encode()

@@ -15,7 +15,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, ROW_GROUP_BYTES, LookUp, Publication, Published
+from cdr_core.commit.sinks.base import (
+    COMMIT_ID,
+    COMMIT_USER,
+    PROOF,
+    ROW_GROUP_BYTES,
+    LookUp,
+    Publication,
+    Published,
+    by_others,
+)
 from cdr_core.commit.sinks.files import (
     LocalOutput,
     Output,
@@ -88,14 +97,16 @@ class ParquetSink:
         return parquet_writer(self._place.output(join(self._directory, relative)), relative, schema, row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
-        published, numbers = [], set()
-        for number, uri in self._manifests():
-            properties = self._read(uri)["properties"]
-            numbers.add(number)
-            if properties.get(COMMIT_USER) == commit_user:
-                published.append(Published(int(properties[COMMIT_ID]), uri))
+        manifests = self._manifests()
+        shown = {uri: self._read(uri)["properties"] for _, uri in manifests}
+        published = tuple(
+            Published(int(properties[COMMIT_ID]), uri, proof=properties.get(PROOF))
+            for uri, properties in shown.items()
+            if properties.get(COMMIT_USER) == commit_user
+        )
+        numbers = {number for number, _ in manifests}
         base = max(numbers, default=0)
-        return LookUp(str(base), tuple(published), _known(base, numbers))
+        return LookUp(str(base), published, _known(base, numbers), by_others(shown.values(), commit_user))
 
     def publish(self, base: str, publication: Publication) -> Published:
         require_files(publication.files, lambda file: self._place.size(join(self._directory, file.path)))
@@ -107,6 +118,7 @@ class ParquetSink:
             "properties": dict(publication.properties),
         }
         uri = self._manifest(number + 1)
+        publication.permit()
         reach("publish.before")
         try:
             created = self._storage.create(uri, json.dumps(manifest, indent=1).encode())

@@ -6,20 +6,19 @@ is drained again, or it would be published twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.drain.checkpoints import FINISHED, START
-from cdr_core.errors import IllegalState, StorageError
+from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.phases.coordination import require_no_unknown_commit
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.draining.mailbox import WHOLE, cut_body
-from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import RecoveryCheckpoint
     from cdr_core.phases.driver import Drive
 
 
@@ -35,6 +34,7 @@ def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]
     committed = max((entry.commit_id for entry in drive.repository.commit_log(drive.recovery.id)), default=0)
     if back_to < committed:
         raise IllegalState(f"the drain would go back to checkpoint {back_to}, and {committed} may be published")
+    require_no_unknown_commit(drive, back_to)
     finished = set(finished_subtasks(drive))
     with drive.fenced() as transaction:
         for subtask in sorted(set(subtasks) - finished):
@@ -46,18 +46,6 @@ def finished_subtasks(drive: Drive) -> dict[int, Mapping[str, Any]]:
     """Results of the subtasks that are drained to the end, by subtask."""
     rows = drive.repository.units(drive.recovery.id, Phase.DRAIN)
     return {int(row.result["subtask"]): row.result for row in rows}
-
-
-def read_cuts(row: RecoveryCheckpoint) -> dict[int, dict[str, Any]]:
-    """The cuts of a complete checkpoint by subtask; a manifest that is not the recorded one is an error."""
-    assert row.manifest is not None, "a complete checkpoint has a manifest"
-    data = storage_for(row.manifest).read(row.manifest)
-    if hashlib.sha256(data).hexdigest() != row.sha256:
-        raise StorageError(
-            f"the manifest of recovery checkpoint {row.checkpoint_id} at {row.manifest} was changed",
-            hint="restore the file, or recover to another target",
-        )
-    return {int(subtask): cut for subtask, cut in json.loads(data)["cuts"].items()}
 
 
 @dataclass(frozen=True, slots=True)
