@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
 
 CHECKS_ANEW = True
-"""Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again, unless the
-target shows them. Then they belong to it, and whoever tends it may have rewritten them.
+"""Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again, unless
+the target shows them. Then they belong to it, and whoever tends it may have rewritten them.
 """
 
 BATCH_BYTES = 4 * 1024 * 1024

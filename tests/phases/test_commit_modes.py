@@ -391,16 +391,11 @@ def test_entries_that_do_not_balance_with_the_ledger_are_not_published(
     started, _, out = spilled
     real = coordination.committables
 
-    def doubled(drive: Drive) -> list[Committable]:
-        return [*real(drive), *real(drive)[:1]]
+    def doubled(drive: Drive, after: int = 0) -> list[Committable]:
+        found = real(drive, after)
+        return [*found, *[entry for entry in found if entry.records][:1]]
 
-    monkeypatch.setattr(
-        coordination, "committables", lambda drive: doubled(drive) if manifested(drive) else real(drive)
-    )
-
-    def manifested(drive: Drive) -> bool:
-        return any(entry.records for entry in real(drive)[:1])
-
+    monkeypatch.setattr(coordination, "committables", doubled)
     with pytest.raises(Unbalanced, match="would be published"):
         inline.run(started[0], started[1], Phase.DRAIN, started[2], inline.ThreadedWorkers())
     assert manifests(out) == []
