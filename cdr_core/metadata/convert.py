@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cdr_core.metadata import models, values
+from cdr_core.metadata.grants import is_live
 
 
 def source(row: models.SourceCheckpointRow) -> values.SourceCheckpoint:
@@ -86,8 +87,7 @@ def spill_set(session: Session, row: models.SpillSetRow, epoch: int) -> values.S
 
 
 def _grant(row: models.GrantRow, epoch: int) -> values.Grant:
-    live = not row.released and (row.durable or row.epoch == epoch)
-    return values.Grant(row.holder, row.epoch, row.durable, row.released, live)
+    return values.Grant(row.holder, row.epoch, row.durable, row.released, is_live(row, epoch))
 
 
 def cursor(row: models.DrainCursorRow) -> values.Cursor:

@@ -11,6 +11,7 @@ from cdr_core.errors import Cancelled, Refused
 from cdr_core.metadata import attempts, cancel, convert, create
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.drills import Drills
+from cdr_core.metadata.exports import Exports
 from cdr_core.metadata.migrate import check
 from cdr_core.metadata.models import CommandRow
 from cdr_core.metadata.overview import Overview
@@ -22,7 +23,7 @@ from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner
 
 
-class Repository(Readers, Drills, Overview, StatisticsReader):
+class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
     """One metadata database. Usable from several threads; a forked child opens its own.
 
     Every method is one transaction and raises only cdr's own errors: ``DatabaseUnavailable`` when the database is away.

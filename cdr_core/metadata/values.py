@@ -161,13 +161,29 @@ class SpillFile:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """``live`` = it still keeps its set: not released, and durable or of the current epoch."""
+    """``live`` = it still keeps its set: not released, and durable, of the current epoch, or of a living export."""
 
     holder: str
     epoch: int
     durable: bool
     released: bool
     live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export of a recovery checkpoint that has not ended.
+
+    ``directory`` is where it writes, on ``host`` if that is a directory of one; ``copies`` are files that it makes
+    there under names that are not its own; ``live`` = whoever runs it has said so in time.
+    """
+
+    name: str
+    checkpoint_id: int
+    directory: str
+    host: str | None = None
+    copies: tuple[str, ...] = ()
+    live: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.plan import Plan
 from cdr_core.spill.release import delete_released
+from cdr_core.sweep import sweep_spilled
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
@@ -127,10 +128,14 @@ def _clean_up(drive: Drive, sink: Sink) -> None:
     if isinstance(sink, CheckpointSink):
         assemble.remove_parts(drive, sink)
     delete_released(drive.repository, drive.recovery.id)
+    # What a set that was made twice in one attempt left is in no row, but checkpoints named it until now.
+    sweep_spilled(drive.repository, drive.recovery.id, drive.settings)
 
 
 def let_go(transaction: FencedTransaction, drive: Drive) -> None:
-    """Everything is published: recovery checkpoints expire, and with their grants the spill sets may go."""
+    """Everything is published: recovery checkpoints expire, and with their grants the spill sets may go, lost ones
+    as well.
+    """
     complete = [
         row.checkpoint_id
         for row in drive.repository.checkpoints(drive.recovery.id)

@@ -31,6 +31,7 @@ from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.sides import Border, borders
 from cdr_core.spill import segments
+from cdr_core.spill.release import delete_released
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Command, FencedTransaction
@@ -86,7 +87,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     ledger = entries(results)
     require_equal("drain", spill.entries(drive.results(Phase.SPILL)), ledger)
     number, record_last = last_checkpoint(drive, results)
-    sets = _sealed(drive)
+    sets = drive.repository.spill_sets(drive.recovery.id)
 
     def record(transaction: FencedTransaction) -> None:
         transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
@@ -95,7 +96,11 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
             transaction.release_grant(each.id, DRAIN)
             transaction.release_grant(each.id, HAND_OVER)
 
-    return Finished({"records": total(ledger).records, "checkpoints": number}, record)
+    return Finished(
+        {"records": total(ledger).records, "checkpoints": number},
+        record,
+        lambda: delete_released(drive.repository, drive.recovery.id),
+    )
 
 
 def last_checkpoint(

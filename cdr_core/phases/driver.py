@@ -273,7 +273,7 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
 
 def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     workers.start(drive)
-    sweep_after_failure(drive)
+    sweep_before(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
     units: dict[str, Any] = module.prepare(drive)
     step: Any = importlib.import_module(f"cdr_core.phases.{module.FIRST}") if hasattr(module, "FIRST") else None
@@ -317,10 +317,13 @@ def do_units(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units
         raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
 
 
-def sweep_after_failure(drive: Drive) -> None:
-    """An attempt that failed or was overtaken may have left files that no row names."""
+def sweep_before(drive: Drive) -> None:
+    """Older attempts may have left files that no row names: those that failed or were overtaken, and those that went
+    well but had tasks done twice. Such a task's spilled data would take room in the tiers through drain and commit.
+    """
     attempts = drive.repository.attempts(drive.recovery.id)
-    if any(attempt.state in (AttemptState.FAILED, AttemptState.FENCED) for attempt in attempts):
+    failed = any(attempt.state in (AttemptState.FAILED, AttemptState.FENCED) for attempt in attempts)
+    if failed or drive.phase in (Phase.DRAIN, Phase.COMMIT):
         sweep_recovery(drive.repository, drive.recovery.id, drive.settings)
 
 

@@ -2,13 +2,15 @@
 
 By default nothing is published before commit, so what a recovery checkpoint holds (prepared, delivered, still to
 come) is every in-flight record of the source: the whole of every spill set, in order. It is written as the target
-``checkpoint:`` would be, other state included, so Flink restores it; but here, in the process of whoever asks.
+``checkpoint:`` would be, other state included, so Flink restores it; but here, in the process of whoever asks, which
+holds the sets meanwhile: they stay when the drain ends, and even when the recovery does.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cdr_core import settings
@@ -16,21 +18,17 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import is_checkpoint
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.chunks import ChunkBuilder
-from cdr_core.errors import PlanRefused, Refused
+from cdr_core.errors import CdrError, PlanRefused, Refused
 from cdr_core.faults import reach
 from cdr_core.flink.channel_writer import OwnedChannel
-from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.flink.metadata import SubtaskState, write_metadata
+from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
+from cdr_core.flink.metadata import RelativeFile, SubtaskState, write_metadata
 from cdr_core.flink.rewrite import rewritten
-from cdr_core.metadata import (
-    Phase,
-    Recovery,
-    RecoveryCheckpoint,
-    RecoveryCheckpointState,
-    Repository,
-    SpillSetState,
-)
+from cdr_core.flink.state import files_behind
+from cdr_core.metadata import Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
+from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.holding import holding
 from cdr_core.phases.request import absolute
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
@@ -46,7 +44,9 @@ from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.spill.reader import read_segments
 from cdr_core.spill.segments import SpillSet
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.local import host_id
+from cdr_core.sweep.exports import prefix, sweep_exports
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +74,62 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
-    sink, name = CheckpointSink(directory), f"{recovery_id}/x{checkpoint_id}-{uuid.uuid4().hex[:12]}"
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
     _refuse_blocked(blocked(source, parallelism))
+    with suppress(CdrError):  # a database or directory that is away shows in what follows
+        list(sweep_exports(repository, recovery_id))
+    export = _export_to(source, checkpoint_id, directory)
+    with holding(repository, recovery_id, export) as (sets, is_alive):
+        sink, name = CheckpointSink(directory), prefix(recovery_id, export)
+        manifests = _manifests(sets, recovery_id, row)
+        files, records, size = _write_sets(plan, manifests, sink, name, _sides(repository, recovery, plan))
+        reach("export.files")
+        states: dict[str, list[SubtaskState]] = {}
+        scratch = scratch_directory(settings.load().scratch)
+        for number, unit in state_units(source.metadata, parallelism).items():
+            operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}", scratch)[0])
+            states.setdefault(operator, []).extend(subtasks)
+        reach("export.states")
+        handles = handles_of(plan, files, source.metadata.version)
+        metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
+        is_alive()
+        _refuse_published(repository, recovery_id)  # again: it took a while to get here
+        if not storage_for(target).create(target, metadata):
+            raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
+        reach("export.metadata")
+    return Exported(directory, records, size)
+
+
+def _export_to(source: Checkpoint, checkpoint_id: int, directory: str) -> Export:
+    """The export as the database notes it: what it will make under names that are not its own is listed."""
+    place = absolute(directory).rstrip("/")
+    files = [file for operator in source.metadata.operators for file in files_behind(operator)]
+    named = {file.path for file in files if isinstance(file, RelativeFile)}
+    there = {uri.rpartition("/")[2] for uri in storage_for(place).list(place)}
+    host = host_id() if is_local(place) else None
+    return Export(uuid.uuid4().hex[:12], checkpoint_id, place, host, tuple(sorted(named - there)))
+
+
+def _write_sets(
+    plan: Plan,
+    manifests: Sequence[str],
+    sink: CheckpointSink,
+    name: str,
+    sides: Mapping[int, Mapping[int, Border]] | None,
+) -> tuple[dict[int, PreparedFile], int, int]:
+    """The files by subtask, and how many records and bytes are in them."""
     files: dict[int, PreparedFile] = {}
-    sides, records, size = _sides(repository, recovery, plan), 0, 0
-    for manifest in _manifests(repository, recovery_id, row):
+    records = size = 0
+    for manifest in manifests:
         spill_set = SpillSet.from_json(read_json(manifest))
         if spill_set.segments:
             of = None if sides is None else sides[spill_set.subtask]
             files[spill_set.subtask] = _write_set(plan, spill_set, sink, name, of)
+        reach("export.set")
         records += sum(entry.tally.records for entry in spill_set.ledger)
         size += sum(segment.length for segment in spill_set.segments)
-    reach("export.files")
-    states: dict[str, list[SubtaskState]] = {}
-    scratch = scratch_directory(settings.load().scratch)
-    for number, unit in state_units(source.metadata, parallelism).items():
-        operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}", scratch)[0])
-        states.setdefault(operator, []).extend(subtasks)
-    handles = handles_of(plan, files, source.metadata.version)
-    metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
-    _refuse_published(repository, recovery_id)  # again: it took a while to get here
-    if not storage_for(target).create(target, metadata):
-        raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
-    reach("export.metadata")
-    return Exported(directory, records, size)
+    return files, records, size
 
 
 def _refuse_published(repository: Repository, recovery_id: str) -> None:
@@ -110,11 +140,9 @@ def _refuse_published(repository: Repository, recovery_id: str) -> None:
         )
 
 
-def _manifests(repository: Repository, recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
+def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
     """The spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
-    sealed = {
-        each.subtask: each.manifest for each in repository.spill_sets(recovery_id) if each.state is SpillSetState.SEALED
-    }
+    sealed = {each.subtask: each.manifest for each in sets}
     found = [sealed.get(subtask, cut["body"]["manifest"]) for subtask, cut in read_cuts(row).items()]
     if not all(found):
         raise Refused(

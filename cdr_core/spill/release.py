@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cdr_core.errors import CdrError
 from cdr_core.faults import reach
-from cdr_core.metadata.states import SpillSetState
+from cdr_core.metadata.states import HAND_OVER, SpillSetState
 from cdr_core.spill.reservations import LEDGER, give_back
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage import is_local, storage_for
@@ -40,11 +40,20 @@ def release(repository: Repository, recovery_id: str, epoch: int, set_id: int, h
 
 
 def delete_released(repository: Repository, recovery_id: str) -> int:
-    """Delete the files of all RELEASED sets of a recovery; bytes freed. For whoever released grants in a transaction
-    of their own, after it.
+    """Delete the files of all sets of a recovery that nobody needs; bytes freed. For whoever released grants in a
+    transaction of their own, after it.
     """
     sets = repository.spill_sets(recovery_id)
-    return sum(delete_files(recovery_id, each) for each in sets if each.state is SpillSetState.RELEASED)
+    return sum(delete_files(recovery_id, each) for each in sets if not is_needed(each))
+
+
+def is_needed(spill_set: SpillSet) -> bool:
+    """Whether somebody may still read it. One that was lost is kept by whoever holds it, but not by the hand-over,
+    which went to the set that took its place: what is left of it takes room that others lack.
+    """
+    if spill_set.state is SpillSetState.LOST:
+        return any(grant.live and grant.holder != HAND_OVER for grant in spill_set.grants)
+    return spill_set.state is SpillSetState.SEALED
 
 
 def delete_files(recovery_id: str, spill_set: SpillSet) -> int:

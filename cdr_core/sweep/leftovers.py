@@ -19,13 +19,15 @@ from cdr_core.spill.reservations import LEDGER, settle
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import host_id, local_path
-from cdr_core.sweep import target
+from cdr_core.sweep import exports, target
 from cdr_core.sweep.decide import Standing, judge
 from cdr_core.sweep.objects import Found, objects_below, strange_places
 from cdr_core.sweep.references import local_root, remote_root, standing_of
 from cdr_core.sweep.report import Left, Leftover, Report, join
 
 PAGE = 1000
+SET = "set-"
+"""How the directory of a spill set begins."""
 _EPOCH = re.compile(r"^e(\d+)$")
 _OTHERS = frozenset({"spark"})
 """What a recovery's directory holds besides attempts."""
@@ -51,15 +53,21 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
         return Report(left=(Left(error.filename or recovery.workspace, f"it cannot be looked at: {error.strerror}"),))
 
 
+def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
+    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them."""
+    recovery = repository.recovery(recovery_id)
+    homes = _homes(repository, recovery, settings)
+    found, _ = _found(recovery, homes)
+    in_sets = [file for file in found if file.name.split("/")[-2].startswith(SET)]
+    standing = standing_of(repository, recovery, settings.sweep_after)
+    leftovers = tuple(_judged(recovery, standing, in_sets, dry_run=False))
+    _tidy(recovery, homes, standing.is_final)
+    return Report(leftovers)
+
+
 def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_run: bool) -> Report:
     homes = _homes(repository, recovery, settings)
-    found = [file for home in homes for file in _files(home)]
-    left = [left for home in homes for left in _oddities(home)]
-    root = remote_root(recovery)
-    if root is not None:
-        objects, odd = objects_below(root)
-        found += objects
-        left += odd
+    found, left = _found(recovery, homes)
     standing = standing_of(repository, recovery, settings.sweep_after)
     if standing.unclear is not None and not standing.is_final:
         left.append(Left(recovery.workspace, f"{standing.unclear} cannot be read, so what it names is not known"))
@@ -68,7 +76,23 @@ def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_r
         _tidy(recovery, homes, standing.is_final)
     unpublished, unsure = target.unpublished(recovery, repository.prepared(recovery.id))
     leftovers += [_unpublished(recovery, file, standing.is_final, dry_run) for file in unpublished]
+    leftovers += [
+        Leftover(file.name, file.bytes, recovery.id, recovery.epoch, exports.WHY, True, removed)
+        for file, removed in exports.sweep_exports(repository, recovery.id, dry_run=dry_run)
+    ]
     return Report(tuple(leftovers), (*left, *unsure))
+
+
+def _found(recovery: Recovery, homes: Sequence[Path]) -> tuple[list[Found], list[Left]]:
+    """Every file of the recovery's attempts, on disks and on S3, and what lies among them and is no attempt's."""
+    found = [file for home in homes for file in _files(home)]
+    left = [left for home in homes for left in _oddities(home)]
+    root = remote_root(recovery)
+    if root is not None:
+        objects, odd = objects_below(root)
+        found += objects
+        left += odd
+    return found, left
 
 
 def _judged(recovery: Recovery, standing: Standing, found: Sequence[Found], dry_run: bool) -> Iterator[Leftover]:

@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdr_core.errors import CdrError, Unreadable
-from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet, SpillSetState
-from cdr_core.metadata.states import HAND_OVER
-from cdr_core.spill.release import attempt_of, is_address, names_of, strings
+from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
+from cdr_core.spill.release import attempt_of, is_address, is_needed, names_of, strings
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import local_path
 from cdr_core.sweep.decide import Standing
@@ -25,10 +24,14 @@ from cdr_core.sweep.decide import Standing
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Paths in rows. ``firm`` counts whatever became of a spill set; ``loose`` only while its set is needed."""
+    """Paths in rows. ``firm`` counts whatever became of a spill set; ``loose`` only while its set is needed.
+
+    ``results`` are manifests of units, whose rows say all that is in them: on S3 it would cost a request to read each.
+    """
 
     firm: frozenset[str]
     loose: frozenset[str]
+    results: frozenset[str]
     released: frozenset[str]
     held: frozenset[str]
     expired: frozenset[str]
@@ -52,6 +55,7 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
     unclear: list[str] = []
     named = _follow(recovery.id, first.firm | second.firm, frozenset(), unclear)
     named |= _follow(recovery.id, (first.loose | second.loose) - released, released, unclear)
+    named |= first.results | second.results
     kept = frozenset(_paths([recovery.plan_uri or "", *_phase_names(repository, recovery.id)]))
     return Standing(
         epoch=recovery.epoch,
@@ -68,7 +72,7 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
 
 def _rows(repository: Repository, recovery: Recovery) -> _Rows:
     sets = repository.spill_sets(recovery.id)
-    needed = [each for each in sets if each.state is SpillSetState.SEALED or _holders(each)]
+    needed = [each for each in sets if is_needed(each)]
     firm = [recovery.plan_uri or "", *_phase_names(repository, recovery.id)]
     firm += [name for each in needed for name in (each.manifest, *(file.path for file in each.files))]
     checkpoints = repository.checkpoints(recovery.id)
@@ -78,21 +82,16 @@ def _rows(repository: Repository, recovery: Recovery) -> _Rows:
     for prepared in repository.prepared(recovery.id):
         firm += [prepared.manifest, *_inside(prepared.manifest)]
     units = [unit for phase in Phase for unit in repository.units(recovery.id, phase)]
-    loose = [name for unit in units for name in (unit.manifest, *strings(unit.result))]
     return _Rows(
         firm=frozenset(_paths(firm)),
-        loose=frozenset(_paths(loose)),
+        loose=frozenset(_paths(name for unit in units for name in strings(unit.result))),
+        results=frozenset(_paths(unit.manifest for unit in units)),
         released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
         held=frozenset(name for each in sets if _at_work(each) for name in names_of(each)),
         expired=frozenset(
             _paths(each.manifest or "" for each in checkpoints if each.state is RecoveryCheckpointState.EXPIRED)
         ),
     )
-
-
-def _holders(spill_set: SpillSet) -> list[str]:
-    """Who keeps a set that was replaced by another; the hand-over went to its successor."""
-    return [grant.holder for grant in spill_set.grants if grant.live and grant.holder != HAND_OVER]
 
 
 def _at_work(spill_set: SpillSet) -> bool:

@@ -62,7 +62,7 @@ def _beside_checkpoint(
     if is_local(directory) and not Path(directory).is_dir():
         return [], []
     try:
-        names = [(name, match) for name in _names(directory) if (match := ours.match(name.rpartition("/")[2]))]
+        names = [(name, match) for name in names_in(directory) if (match := ours.match(name.rpartition("/")[2]))]
         metadata = join(directory, METADATA)
         there = storage_for(metadata).exists(metadata)
         shown = storage_for(metadata).read(metadata) if there else b""
@@ -80,7 +80,7 @@ def _beside_checkpoint(
     return found, []
 
 
-def _names(directory: str) -> Iterator[str]:
+def names_in(directory: str) -> Iterator[str]:
     """Files of a directory, those that were never finished included."""
     if is_local(directory):
         yield from sorted(str(path) for path in Path(directory).iterdir() if path.is_file() and not path.is_symlink())

@@ -221,3 +221,22 @@ def test_processes_and_threads_that_release_at_once_delete_every_file_once(
     assert sum(last for last, _ in answers) == 1
     assert sum(deleted for _, deleted in answers) == files
     assert on_disk(tmp_path) == []
+
+
+def test_a_lost_set_goes_with_whoever_held_it_last_and_the_hand_over_does_not_count(
+    repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
+) -> None:
+    """E19, 000-11: another set took its place; what is left of it must not keep a tier's room until a sweep comes."""
+    old = seal(repository, draining, tier, tmp_path)
+    its = set(on_disk(tmp_path))
+    hold(repository, draining, old, "checkpoint-1", durable=True)
+    later = begin(repository, draining.recovery_id, Phase.SPILL)
+    new = seal(repository, later, tier, tmp_path)
+    assert [each.state for each in repository.spill_sets(draining.recovery_id)] == [
+        SpillSetState.LOST,
+        SpillSetState.SEALED,
+    ]
+    assert delete_released(repository, draining.recovery_id) == 0, "a checkpoint still refers to it"
+    assert release(repository, *whose(later), old.id, "checkpoint-1")
+    assert its.isdisjoint(on_disk(tmp_path))
+    assert len(on_disk(tmp_path)) == len(new.files) + 2, "the one that counts is not touched"

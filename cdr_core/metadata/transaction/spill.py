@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, select
 
 from cdr_core.errors import Refused
 from cdr_core.metadata import convert
+from cdr_core.metadata.grants import is_live
 from cdr_core.metadata.models import DrainCursorRow, GrantRow, SpillFileRow, SpillSetRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.states import HAND_OVER, SpillSetState, move
@@ -71,19 +72,21 @@ class Spill(Scope):
         grant.epoch, grant.durable, grant.released = self.epoch, durable, False
 
     def release_grant(self, set_id: int, holder: str) -> bool:
-        """``True`` when it was the last one: the set is RELEASED and its files may go. Releasing twice is harmless."""
+        """``True`` when it was the last one: its files may go, and a sealed set is RELEASED. Twice is harmless.
+
+        The hand-over does not keep a LOST set: it went to the one that took its place.
+        """
         row = self._set(set_id)
         grant = self._session.get(GrantRow, (set_id, holder))
         if grant is None or grant.released:
             return False
         grant.released = True
         self._session.flush()
-        live = select(GrantRow.holder).where(
-            GrantRow.set_id == set_id,
-            GrantRow.released.is_(False),
-            or_(GrantRow.durable.is_(True), GrantRow.epoch == self.epoch),
-        )
-        if row.state is not SpillSetState.SEALED or self._session.scalars(live.limit(1)).first() is not None:
+        others = self._session.scalars(select(GrantRow).where(GrantRow.set_id == set_id)).all()
+        live = {other.holder for other in others if is_live(other, self.epoch)}
+        if row.state is SpillSetState.LOST:
+            return not live - {HAND_OVER}
+        if row.state is not SpillSetState.SEALED or live:
             return False
         row.state = move(row.state, SpillSetState.RELEASED)
         return True

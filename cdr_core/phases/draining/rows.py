@@ -51,10 +51,11 @@ def complete(
     transaction: FencedTransaction, drive: Drive, number: int, manifest: str, sha256: str, *, kept: bool
 ) -> None:
     """COMPLETED, with a grant on every spill set it refers to; older ones that nobody asked for expire."""
-    sets = [each for each in drive.repository.spill_sets(drive.recovery.id) if each.state is SpillSetState.SEALED]
+    sets = drive.repository.spill_sets(drive.recovery.id)
     transaction.complete_checkpoint(number, manifest, sha256, {"kept": kept})
     for spill_set in sets:
-        transaction.acquire_grant(spill_set.id, holder(number), durable=True)
+        if spill_set.state is SpillSetState.SEALED:
+            transaction.acquire_grant(spill_set.id, holder(number), durable=True)
     held = [
         row
         for row in drive.repository.checkpoints(drive.recovery.id)

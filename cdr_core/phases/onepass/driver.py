@@ -24,7 +24,7 @@ from cdr_core.faults import reach
 from cdr_core.metadata import FencedTransaction, Phase, Repository
 from cdr_core.phases import drain, read, spill, stage
 from cdr_core.phases import filter as filtering
-from cdr_core.phases.driver import Drive, Recorder, Report, do_units, run_attempt, stored_result, sweep_after_failure
+from cdr_core.phases.driver import Drive, Recorder, Report, do_units, run_attempt, stored_result, sweep_before
 from cdr_core.phases.main import own_runner
 from cdr_core.phases.onepass import NAME
 from cdr_core.phases.onepass.mode import COUNTERS, Way, refuse_mixing, refuse_without_tiers, spills
@@ -76,7 +76,7 @@ def _pass(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     """The job itself; before it, a source that is not on this host is brought here, so that each byte comes once."""
     refuse_without_tiers(drive.settings)
     workers.start(drive)
-    sweep_after_failure(drive)
+    sweep_before(drive)
     read.prepare(drive)
     sink_for(drive.recovery.target).create(table_schema(drive.plan))
     first, units = stage.prepare(drive), _units(drive.plan, drive.settings, drive.workspace.root)
