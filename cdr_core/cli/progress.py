@@ -21,6 +21,8 @@ from cdr_core.phases.driver import Progress as PhaseProgress
 
 LINE_SECONDS = 1.0
 """How often a log gets a line while a phase runs."""
+UNITS_A_LINE = 8
+"""So many units under way are named in it."""
 
 
 class PhaseBars:
@@ -54,7 +56,7 @@ class PhaseBars:
 
     def say(self, text: str) -> None:
         """A line beside the bars."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)  # a log has no width
 
     def __call__(self, progress: PhaseProgress) -> None:
         self._started.setdefault(progress.phase, time.monotonic())
@@ -80,7 +82,19 @@ class PhaseBars:
         seconds = now - self._started[progress.phase]
         units = f"{progress.units_done}/{progress.units_total} units"
         left = "" if over or not progress.bytes or not progress.bytes_total else f", about {_left(progress, seconds)} s"
-        self.say(f"{progress.phase}: {units}, {progress.bytes:,} bytes, {seconds:.1f} s{left}{' left' if left else ''}")
+        done = f"{progress.records:,} records, {progress.bytes:,} bytes"
+        self.say(f"{progress.phase}: {units}, {done}, {seconds:.1f} s{left}{' left' if left else ''}{_units(progress)}")
+
+
+def _units(progress: PhaseProgress) -> str:
+    """Those under way that need longest, each with what is done of it."""
+    slowest = sorted(progress.running.items(), key=lambda each: -(each[1].eta_s or 0.0))[:UNITS_A_LINE]
+    texts = []
+    for name, unit in slowest:
+        percent = f"{min(100 * unit.bytes // unit.bytes_total, 100)} %" if unit.bytes_total else f"{unit.bytes:,} bytes"
+        left = "" if unit.eta_s is None else f", about {unit.eta_s:.0f} s"
+        texts.append(f"{name} {percent} ({unit.records:,} records{left})")
+    return "; " + "; ".join(texts) if texts else ""
 
 
 def _left(progress: PhaseProgress, seconds: float) -> int:

@@ -47,7 +47,7 @@ def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
     for phase in value["phases"]:
         typer.echo(f"  {phase['name']:<7} {_bar(phase)} {phase['state']}{_left(phase)}")
         for unit in phase["running"]:
-            typer.echo(f"          unit {unit['unit']}  {unit['bytes']:,} bytes so far")
+            typer.echo(f"          unit {_unit(unit)}")
     for each in value["checkpoints"]:
         reason = f"  {each['reason']}" if each["reason"] else ""
         typer.echo(f"  recovery checkpoint {each['id']}  {each['state']}{reason}")
@@ -107,6 +107,12 @@ def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
 
 def _left(phase: dict[str, Any]) -> str:
     return "" if phase["eta_s"] is None else f", about {phase['eta_s']:.0f} s left"
+
+
+def _unit(unit: dict[str, Any]) -> str:
+    """One unit under way; for spill and drain it is a new subtask."""
+    whole = "" if unit["bytes_total"] is None else f" of {unit['bytes_total']:,}"
+    return f"{unit['unit']}  {unit['records']:,} records, {unit['bytes']:,}{whole} bytes{_left(unit)}"
 
 
 def _bar(phase: dict[str, Any]) -> str:

@@ -41,6 +41,7 @@ from cdr_core.metadata.values import (
     SourceCheckpoint,
     SpillFile,
     SpillSet,
+    UnitProgress,
     UnitResult,
     new_recovery_id,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "SpillFile",
     "SpillSet",
     "SpillSetState",
+    "UnitProgress",
     "UnitResult",
     "current_revision",
     "new_recovery_id",

@@ -54,7 +54,7 @@ def phase(row: models.PhaseRow) -> values.PhaseProgress:
         bytes_total=row.bytes_total,
         bytes_done=row.bytes_done,
         records_done=row.records_done,
-        running={unit: (records, size) for unit, (records, size) in (row.running or {}).items()},
+        running={unit: values.UnitProgress(*done) for unit, done in (row.running or {}).items()},
         result=row.result,
         started_at=row.started_at,
         ended_at=row.ended_at,

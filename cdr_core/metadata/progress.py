@@ -16,19 +16,26 @@ def phase_status(row: PhaseProgress, now: datetime) -> dict[str, Any]:
         "state": str(row.state),
         "done": row.units_done,
         "total": row.units_total,
-        "records": row.records_done + sum(records for records, _ in row.running.values()),
+        "records": row.records_done + sum(unit.records for unit in row.running.values()),
         "bytes": bytes_so_far(row),
         "bytes_total": row.bytes_total,
         "eta_s": eta_s(row, now),
         "running": [
-            {"unit": unit, "records": records, "bytes": size} for unit, (records, size) in sorted(row.running.items())
+            {
+                "unit": name,
+                "records": unit.records,
+                "bytes": unit.bytes,
+                "bytes_total": unit.bytes_total,
+                "eta_s": unit.eta_s,
+            }
+            for name, unit in sorted(row.running.items())
         ],
     }
 
 
 def bytes_so_far(row: PhaseProgress) -> int:
     """Finished units, and the units under way as far as they are."""
-    return row.bytes_done + sum(size for _, size in row.running.values())
+    return row.bytes_done + sum(unit.bytes for unit in row.running.values())
 
 
 def eta_s(row: PhaseProgress, now: datetime) -> float | None:

@@ -123,10 +123,23 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitProgress:
+    """A unit under way: what is done, about how many bytes it will be, and the seconds that the rest may take."""
+
+    records: int
+    bytes: int
+    bytes_total: int | None = None
+    eta_s: float | None = None
+
+    def to_json(self) -> list[int | float | None]:
+        return [self.records, self.bytes, self.bytes_total, self.eta_s]
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseProgress:
     """A phase's row. Totals are ``None`` while unknown, which is not zero.
 
-    ``running``: (records, bytes) so far of the units under way, by unit, as of the driver's last look.
+    ``running``: how far the units under way are, by unit, as of the driver's last look.
     """
 
     name: Phase
@@ -136,7 +149,7 @@ class PhaseProgress:
     bytes_total: int | None
     bytes_done: int
     records_done: int
-    running: Mapping[str, tuple[int, int]]
+    running: Mapping[str, UnitProgress]
     result: Json | None
     started_at: datetime | None
     ended_at: datetime | None

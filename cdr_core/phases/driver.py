@@ -25,6 +25,7 @@ from cdr_core.metadata import (
     Phase,
     Recovery,
     Repository,
+    UnitProgress,
 )
 from cdr_core.phases.meter import read_meters
 from cdr_core.phases.onepass.mode import Way, refuse_mixing
@@ -52,6 +53,7 @@ class Progress:
     records: int
     bytes: int
     bytes_total: int | None
+    running: Mapping[str, UnitProgress]
 
 
 Report = Callable[[Progress], None]
@@ -205,7 +207,7 @@ class Recorder:
         self._bytes += value["bytes"]
         self.report()
 
-    def report(self, running: Mapping[str, tuple[int, int]] | None = None) -> None:
+    def report(self, running: Mapping[str, UnitProgress] | None = None) -> None:
         """Tell whoever watches how far we are, units under way included."""
         under_way = (running or {}).values()
         self._report(
@@ -213,9 +215,10 @@ class Recorder:
                 phase=self._job.phase,
                 units_done=len(self.recorded),
                 units_total=self._total,
-                records=self._records + sum(records for records, _ in under_way),
-                bytes=self._bytes + sum(size for _, size in under_way),
+                records=self._records + sum(unit.records for unit in under_way),
+                bytes=self._bytes + sum(unit.bytes for unit in under_way),
                 bytes_total=self._total_bytes,
+                running=running or {},
             )
         )
 

@@ -19,6 +19,7 @@ from cdr_core.audit.ledger import ChannelKey, Entry, require_accounted, require_
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.metadata import Phase
+from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.read import entries as read_entries
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.carried import Longs, bytes_of_runs
@@ -128,7 +129,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     parts: list[dict[str, Any]] = []
     selector = Selector(plan, filter_context(job, plan))
     with closing(selector), making(file, job.makes) as temporary, _carrier(job, name) as carrier:
-        accounts = _write_selection(temporary, plan, selector, unit, parts, carrier)
+        meter = Meter(job, unit_of(name), sum(split["tally"]["bytes"] for split in unit["splits"]))
+        accounts = _write_selection(temporary, plan, selector, unit, parts, carrier, meter)
     detail = {"file": file, "parts": parts, "accounts": accounts, "page": selector.page.counts.to_json()}
     return Outcome(
         records=sum(part["entry"]["records"] for part in parts),
@@ -176,6 +178,7 @@ def _write_selection(
     unit: Mapping[str, Any],
     parts: list[dict[str, Any]],
     carrier: _Carrier | None,
+    meter: Meter,
 ) -> list[dict[str, Any]]:
     """The runs to the file, the parts to the list; returns what became of the splits' other elements."""
     accounts = []
@@ -195,6 +198,7 @@ def _write_selection(
                     part["carried"] = carries.add(channel, columns[0], columns[1])
                 parts.append(part)
             accounts.append({"channel": split["channel"], **selection.account})
+            meter.add(*(sum(getattr(tally, name) for tally in selection.tallies) for name in ("records", "bytes")))
     return accounts
 
 

@@ -25,7 +25,7 @@ from cdr_core.phases.workspace import Workspace, write_json
 from cdr_core.rescale.drops import Ranges
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import Damage, Salvaged
-from cdr_core.rescale.scanning import salvage_channel
+from cdr_core.rescale.scanning import Seen, salvage_channel
 from cdr_core.rescale.source import place
 from cdr_core.storage import join
 from cdr_core.storage.making import making
@@ -41,12 +41,14 @@ PIECE = 1024 * 1024
 """Bytes copied at once."""
 
 
-def put_aside(job: Job, plan: Plan, number: int, name: str, drops: Ranges = ()) -> dict[str, Any]:
+def put_aside(
+    job: Job, plan: Plan, number: int, name: str, drops: Ranges = (), seen: Seen | None = None
+) -> dict[str, Any]:
     """Scan a channel; if it is damaged, its bytes from there on go to the quarantine and are described in the result.
 
     ``name`` is the attempt's own, so that two attempts never share a file.
     """
-    scanned, salvaged, damage = salvage_channel(plan, number, drops)
+    scanned, salvaged, damage = salvage_channel(plan, number, drops, seen)
     if damage is None:
         return scanned
     planned = plan.channels[number]

@@ -14,6 +14,7 @@ from cdr_core.audit.ledger import Entry, total
 from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.quarantine import (
     QUARANTINE,
     directories,
@@ -118,10 +119,11 @@ def with_drops(of: Mapping[str, Any], drops: Mapping[int, Ranges]) -> dict[str, 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Scan the unit's channels; with ``on_corrupt quarantine`` what is damaged is put aside instead of failing."""
     drops = {int(number): ranges for number, ranges in unit.get("drops", {}).items()}
+    meter = Meter(job, unit_of(name), sum(plan.channels[number].bytes for number in unit["channels"]))
     if job.on_corrupt == QUARANTINE:
-        scanned = [put_aside(job, plan, number, name, drops.get(number, ())) for number in unit["channels"]]
+        scanned = [put_aside(job, plan, number, name, drops.get(number, ()), meter.add) for number in unit["channels"]]
     else:
-        scanned = [scan_channel(plan, number, drops.get(number, ())) for number in unit["channels"]]
+        scanned = [scan_channel(plan, number, drops.get(number, ()), meter.add) for number in unit["channels"]]
     return Outcome(
         records=sum(channel["entry"]["records"] for channel in scanned),
         bytes=sum(channel["size"] for channel in scanned),

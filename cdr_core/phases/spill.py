@@ -7,6 +7,7 @@ channels were merged into come its closing elements (:mod:`cdr_core.rescale.othe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -21,6 +22,7 @@ from cdr_core.kernels import fingerprint, frames
 from cdr_core.metadata import Phase, SpillFile
 from cdr_core.phases.filter import RUNS
 from cdr_core.phases.filter import entries as selected
+from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.read import last_said
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
@@ -98,6 +100,7 @@ def units(
     """
     places = [asdict(tier) for tier in tiers]
     parts: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(len(plan.subtasks))}
+    sizes: Counter[int] = Counter()
     for result in filter_results:
         for part in result["parts"]:
             channel = plan.channels[part["channel"]]
@@ -111,6 +114,7 @@ def units(
             if "carried" in part:
                 definition["carried"] = [result["carried"], *part["carried"]]
             parts[part["subtask"]].append((*order, definition))
+            sizes[part["subtask"]] += part["entry"]["bytes"]
     for each in closing:
         channel = plan.channels[each.channel]
         order = (plan.exchanges[channel.exchange].gate, channel.new_up, each.channel, AFTER_ALL_SPLITS)
@@ -120,6 +124,7 @@ def units(
         f"{subtask:05d}": {
             "subtask": subtask,
             "tiers": places,
+            "bytes": sizes[subtask],
             "parts": [part[-1] for part in sorted(owned, key=lambda part: part[:-1])],
         }
         for subtask, owned in parts.items()
@@ -139,13 +144,14 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         SpillWriter(directory, unit["subtask"], *sizes, places, ship) as writer,
     ):
         gatherer, mapped = Gatherer(writer, job.segment_size), cache(_map)  # parts of one file come one after another
+        meter = Meter(job, unit_of(name), unit["bytes"])
         for part in unit["parts"]:
             number = part["channel"]
             before = lines.get(number, subtask_entry(plan, unit["subtask"], number, Tally()))
             if "closing" in part:
                 lines[number] = _close_channel(plan, part, gatherer, before)
             else:
-                lines[number] = _spill_part(plan, part, gatherer, before, mapped)
+                lines[number] = _spill_part(plan, part, gatherer, before, mapped, meter)
         ledger = tuple(lines.values())
         spill_set = writer.seal(ledger)
         write_json(manifest, spill_set.to_json())
@@ -164,7 +170,12 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
 
 
 def _spill_part(
-    plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry, mapped: Callable[[str], pa.Buffer]
+    plan: Plan,
+    part: Mapping[str, Any],
+    gatherer: Gatherer,
+    line: Entry,
+    mapped: Callable[[str], pa.Buffer],
+    meter: Meter,
 ) -> Entry:
     """Gather the part's runs; the ledger line with them."""
     runs = _read_runs(part, mapped)
@@ -175,7 +186,9 @@ def _spill_part(
     else:
         source = open_again(plan, part["channel"], part["damaged"])
     for gathered in gatherer.add(_place_of(plan, part["channel"]), source, runs):
-        line = line.then(_counted(line.key, gathered))
+        counted = _counted(line.key, gathered)
+        meter.add(counted.tally.records, counted.tally.bytes)
+        line = line.then(counted)
     return line
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from cdr_core.errors import CorruptChannelState, Unreadable, Where
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.unit import Job, Outcome
 from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.cells import LONGEST_REQUEST, Cells, requests
@@ -73,6 +74,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     """Fetch one range into a file of its own, which exists when it is whole and durable."""
     path = local_path(job.directory) / f"{name}.bytes"
     storage = storage_for(unit["uri"])
+    meter = Meter(job, unit_of(name), unit["end"] - unit["start"])
     with explained(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as temporary:
@@ -80,6 +82,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
                 for start in range(unit["start"], unit["end"], LONGEST_REQUEST):
                     length = min(LONGEST_REQUEST, unit["end"] - start)
                     file.write(_fetch(storage, plan.checkpoint, unit, start, length))
+                    meter.add(0, length)
                 file.flush()
                 os.fsync(file.fileno())
             published = publish_exclusively(temporary, path)

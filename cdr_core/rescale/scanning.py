@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,37 +53,43 @@ class Split:
         }
 
 
-def scan_channel(plan: Plan, number: int, drops: Ranges = ()) -> dict[str, Any]:
+Seen = Callable[[int, int], None]
+"""Told of every window: its records and its bytes."""
+
+
+def scan_channel(plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None) -> dict[str, Any]:
     """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
     place.
     """
     channel = open_channel(plan, number)
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), drops, channel.where)
-    splits = list(_walk(found, plan.split_size, channel.input_size))
+    splits = list(_walk(_told(found, seen), plan.split_size, channel.input_size))
     assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits, found)
 
 
-def salvage_channel(plan: Plan, number: int, drops: Ranges = ()) -> tuple[dict[str, Any], Salvaged, Damage | None]:
+def salvage_channel(
+    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None
+) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded.
 
     A side with more bytes than its handle says is sound if all of it is: a chunk that swallowed bytes of another
     channel may frame for a while, and then nothing of that side can be believed.
     """
-    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number))
+    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number), seen)
     if damage is not None and salvaged.doubtful:
         return _salvage(plan, number, drops, open_salvaged(plan, number, believing=False))
     return scanned, salvaged, damage
 
 
 def _salvage(
-    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged
+    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged, seen: Seen | None = None
 ) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     size = min(WINDOW, plan.split_size)
     # What is left out is not decoded: it may be the very record that does not decode.
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
     sound = SoundWindows(plan, number, salvaged, found)
-    splits = list(_walk(sound, plan.split_size, salvaged.channel.input_size))
+    splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
     return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage
@@ -120,6 +126,13 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
         "entry": Entry(key, tally, dict(others)).to_json(),
         **({"dropped": found.to_json()} if found.positions else {}),
     }
+
+
+def _told(found: Iterable[Window], seen: Seen | None) -> Iterator[Window]:
+    for window in found:
+        yield window
+        if seen is not None:
+            seen(int(np.count_nonzero(window.records)), int(window.ends[-1]))
 
 
 def _covered(splits: list[Split]) -> int:

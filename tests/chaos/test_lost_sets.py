@@ -25,14 +25,22 @@ Case = tuple[Started, FixtureCheckpoint, Path]
 
 
 @pytest.fixture
-def spilled(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+def interval() -> str:
+    """How often the drain takes recovery checkpoints by itself."""
+    return "20ms"
+
+
+@pytest.fixture
+def spilled(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: str
+) -> Iterator[Case]:
     """A recovery that is ready to be drained, its sets in a memory tier."""
     make_slow(monkeypatch)
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:100MB")
     monkeypatch.setenv("CDR_SPILL_FILE_SIZE", "16KiB")
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}", "20ms")
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}", interval)
     started = draining.spilled(request)
     yield started, checkpoint, tmp_path
     started[0].close()
@@ -80,14 +88,16 @@ def test_a_damaged_file_of_a_set_is_noticed_and_nothing_of_it_outlives_the_commi
     compare(output.rows(root / "out"), checkpoint, 2)
 
 
+@pytest.mark.parametrize("interval", ["1h"])
 def test_a_lost_set_stays_while_a_checkpoint_that_a_user_asked_for_holds_it(
     spilled: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E31: it was cut before the loss was noticed and does not expire; with the commit its sets go as well."""
     (repository, recovery, settings), checkpoint, root = spilled
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")
     repository.request(recovery, "checkpoint", {"aligned_timeout": None})
-    killed = draining.drain_in_child(recovery, "checkpoint.completed=kill")
+    killed = draining.drain_in_child(recovery, "checkpoint.completed=kill", inline.ThreadedWorkers(1))
     assert draining.exit_status(killed) == -9
     (kept,) = [row for row in repository.checkpoints(recovery) if row.state is RecoveryCheckpointState.COMPLETED]
     for each in repository.spill_sets(recovery):

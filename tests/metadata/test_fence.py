@@ -19,6 +19,7 @@ from cdr_core.metadata import (
     Phase,
     RecoveryState,
     Repository,
+    UnitProgress,
 )
 from tests.metadata.steps import PROOF, PROOF_SHA256, USER, begin, new_recovery, prepared, reach
 
@@ -27,7 +28,7 @@ WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "save_plan": lambda transaction: transaction.save_plan("hash", "/plan", {}),
     "set_server": lambda transaction: transaction.set_server({"pid": 1}),
     "set_total": lambda transaction: transaction.set_total(Phase.DRAIN, 1, 1),
-    "set_running": lambda transaction: transaction.set_running(Phase.DRAIN, {"u": (1, 1)}),
+    "set_running": lambda transaction: transaction.set_running(Phase.DRAIN, {"u": UnitProgress(1, 1)}),
     "record_unit": lambda transaction: transaction.record_unit(Phase.DRAIN, "u", "/u", 1, 1, {}),
     "redo_unit": lambda transaction: transaction.redo_unit(Phase.SPILL, "only", "/u", 1, 10, {}),
     "add_ledger": lambda transaction: transaction.add_ledger(Phase.DRAIN, [{}]),

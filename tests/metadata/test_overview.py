@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cdr_core.errors import NotFound
-from cdr_core.metadata import AttemptState, DrillOutcome, Phase, PhaseState, RecoveryState, Repository
+from cdr_core.metadata import AttemptState, DrillOutcome, Phase, PhaseState, RecoveryState, Repository, UnitProgress
 from cdr_core.metadata.progress import eta_s, fraction
 from tests.metadata.steps import begin, new_recovery, reach, runner
 
@@ -114,7 +114,7 @@ def test_progress_is_unknown_before_anybody_knows_and_whole_when_done(repository
     with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
         transaction.set_total(Phase.READ, 2, 100)
         transaction.record_unit(Phase.READ, "one", "/m.json", 1, 25, {})
-        transaction.set_running(Phase.READ, {"two": (1, 25)})
+        transaction.set_running(Phase.READ, {"two": UnitProgress(1, 25)})
     half = repository.phases(attempt.recovery_id)[0]
     assert fraction(half) == 0.5
     assert eta_s(half, datetime.now(UTC)) is not None

@@ -73,7 +73,7 @@ class AttemptRow(Base):
 
 
 class PhaseRow(Base):
-    """``units_total`` null = nobody knows yet, which is not zero. ``running``: [records, bytes] by unit under way."""
+    """``units_total`` null = nobody knows yet, which is not zero. ``running``: how far units are."""
 
     __tablename__ = "phase"
 

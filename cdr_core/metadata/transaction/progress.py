@@ -14,7 +14,7 @@ from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.rows import insert_unless_there, rows_changed, settle_pin
 from cdr_core.metadata.states import AttemptState, CommandState, Phase, PhaseState, RecoveryState, move
 from cdr_core.metadata.transaction.scope import Scope
-from cdr_core.metadata.values import Json
+from cdr_core.metadata.values import Json, UnitProgress
 
 LONGEST_ERROR = 8000
 """Characters of an error that are kept: a whole stack trace of Spark's helps nobody on a page."""
@@ -46,9 +46,9 @@ class Progress(Scope):
             raise PhaseRefused(f"phase {phase} cannot have {units} units in total: {row.units_done} are done")
         row.units_total, row.bytes_total = units, total_bytes
 
-    def set_running(self, phase: Phase, running: Mapping[str, tuple[int, int]]) -> None:
-        """How far the units under way are: (records, bytes) by unit. Only to be looked at; nothing is decided by it."""
-        self._running(phase).running = {unit: list(done) for unit, done in running.items()}
+    def set_running(self, phase: Phase, running: Mapping[str, UnitProgress]) -> None:
+        """How far the units under way are, by unit. Only to be looked at; nothing is decided by it."""
+        self._running(phase).running = {unit: done.to_json() for unit, done in running.items()}
 
     def record_unit(self, phase: Phase, unit: str, manifest: str, records: int, size: int, result: Json) -> bool:
         """A unit is finished and its manifest durable; ``False`` when it was recorded before, whoever did it."""

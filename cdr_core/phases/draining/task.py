@@ -7,7 +7,7 @@ complete recovery checkpoint's, else the start of the set.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -134,9 +134,8 @@ class DrainTask:
             }
 
     def _meter(self, base: Base) -> Meter:
-        lines = [entry.tally for entry in base.ledger]
-        records, size = sum(tally.records for tally in lines), sum(tally.bytes for tally in lines)
-        return Meter(self._job, self._unit, records, size)
+        total = sum(entry.tally.bytes for entry in self._set.ledger)
+        return Meter(self._job, self._unit, total, *_done(entry.tally for entry in base.ledger))
 
     def _drain(self, subtask: RecoveringSubtask, consumer: Consumer, meter: Meter) -> None:
         while not subtask.done:
@@ -145,7 +144,7 @@ class DrainTask:
             page = subtask.poll(WAIT_SECONDS)
             if page is not None:
                 consumer.take(page)
-                meter.add(0, page.slice.length)
+                meter.at(lambda: _done(consumer.tallies.values()))
                 page.recycle()
                 reach("drain.page")
 
@@ -194,6 +193,14 @@ def virtual_channels(plan: Plan) -> dict[tuple[str, int, int], int]:
         (plan.exchanges[channel.exchange].name, channel.up, channel.down): number
         for number, channel in enumerate(plan.channels)
     }
+
+
+def _done(tallies: Iterable[Tally]) -> tuple[int, int]:
+    """Records and bytes."""
+    records = size = 0
+    for tally in tallies:
+        records, size = records + tally.records, size + tally.bytes
+    return records, size
 
 
 def _source(key: ChannelKey) -> tuple[str, int, int]:

@@ -67,7 +67,8 @@ class _Task:
             return self._outcome(reader, output, self._counters(delivery, queue, disk, page))
 
     def _read(self, reader: FeedReader, delivery: Delivery) -> None:
-        meter, counted = Meter(self._job, f"{self._subtask:05d}"), 0
+        total = sum(channel.bytes for channel in self._plan.channels if self._subtask in channel.subtasks)
+        meter, counted = Meter(self._job, f"{self._subtask:05d}", total), 0
         for parcel in reader.parcels():
             delivery.put(parcel)
             meter.add(len(parcel.positions), reader.bytes_read - counted)
