@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.flink.harness.job import Job
-from tests.flink.harness.judge import Seen, Sight, Verdict, judge, key
+from tests.flink.harness.judge import Seen, Sight, Verdict, judge
 
 JOB = Job(generators=2, records=40, keys=7)
 IN_FLIGHT = [(generator, sequence) for generator in (0, 1) for sequence in range(10, 20)]
@@ -19,10 +19,10 @@ def _seen(identities: Iterable[tuple[int, int]], job: Job = JOB) -> Seen:
     counts: dict[int, int] = {}
     for generator in range(job.generators):
         for sequence in range(10):
-            counts[key(generator, sequence, job.keys)] = counts.get(key(generator, sequence, job.keys), 0) + 1
+            counts[job.key(generator, sequence)] = counts.get(job.key(generator, sequence), 0) + 1
     sights = []
     for generator, sequence in identities:
-        number = key(generator, sequence, job.keys)
+        number = job.key(generator, sequence)
         counts[number] = counts.get(number, 0) + 1
         sights.append(Sight(generator, sequence, number, number % 2, True, True, counts[number]))
     return Seen(tuple(sights), dict.fromkeys(range(job.generators), 20))
@@ -41,17 +41,17 @@ def test_nothing_wrong_is_exactly_once() -> None:
 @pytest.mark.parametrize("missing", [(0, 10), (1, 19), (1, 20), (0, 39)])
 def test_a_record_that_was_not_seen_is_lost(missing: tuple[int, int]) -> None:
     verdict = judge(JOB, IN_FLIGHT, _seen(each for each in EVERYTHING if each != missing))
-    assert verdict == Verdict(lost=(missing,), miscounted=(key(*missing, JOB.keys),))
+    assert verdict == Verdict(lost=(missing,), miscounted=(JOB.key(*missing),))
 
 
 def test_a_record_seen_twice_is_repeated() -> None:
     verdict = judge(JOB, IN_FLIGHT, _seen([*EVERYTHING, (1, 39)]))
-    assert verdict == Verdict(repeated=((1, 39),), miscounted=(key(1, 39, JOB.keys),))
+    assert verdict == Verdict(repeated=((1, 39),), miscounted=(JOB.key(1, 39),))
 
 
 def test_a_record_that_was_not_in_flight_is_extra() -> None:
     verdict = judge(JOB, IN_FLIGHT, _seen([(0, 3), *EVERYTHING]))
-    assert verdict == Verdict(extra=((0, 3),), miscounted=(key(0, 3, JOB.keys),))
+    assert verdict == Verdict(extra=((0, 3),), miscounted=(JOB.key(0, 3),))
 
 
 def test_a_record_after_a_later_one_of_its_key_is_out_of_order() -> None:

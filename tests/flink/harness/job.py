@@ -15,6 +15,7 @@ from tests.support.relocate import JOB_FILE
 
 MAX_PARALLELISM = 128
 LIMIT_SECONDS = 90.0
+_LONG = (1 << 64) - 1
 SECOND_SOURCE = 100
 """Generators of the second source of job g count from here."""
 
@@ -29,7 +30,9 @@ class Job:
     records: enough that none has reached its end at the last checkpoint. The second source of job g has
     ``second_records`` if that is not 0: few enough that it has. Payloads have ``shortest`` to ``longest`` characters.
     The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
-    ``checkpoints`` in all. ``flink`` are options of Flink.
+    ``checkpoints`` in all, and not before the slow operator has taken ``after_records`` since the job was started.
+    ``flink`` are options of Flink. ``shipped`` is a job of a checkpoint that this harness did not make (``b`` and ``e``
+    are keyed bytes, ``f`` is SQL); there they are for the newest Flink only.
     """
 
     version: str = "2.3.0"
@@ -45,7 +48,15 @@ class Job:
     pause_micros: int = 2000
     fill_millis: int = 2000
     checkpoints: int = 2
+    after_records: int = 0
+    shipped: bool = False
     flink: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self, generator: int, sequence: int) -> int:
+        """The key of a record; ``Records.java`` or ``Contents.java`` has the same lines."""
+        if self.shipped:
+            return _mixed(generator * 1_000_003 + sequence) % self.keys
+        return (generator * 7919 + sequence * 104729) % self.keys
 
     @property
     def keyed(self) -> bool:
@@ -110,18 +121,19 @@ def go_on(job: Job, checkpoint: Path, parallelism: int, to: Path) -> Made:
     """As :func:`make`, from a checkpoint on: the restored job takes its checkpoints and is ended."""
     begun = restored(job, checkpoint, parallelism)
     flink = {**begun.flink, "execution.checkpointing.checkpoints-after-tasks-finish.enabled": "true"}
-    return make(replace(begun, pause_micros=job.pause_micros, checkpoints=job.checkpoints, flink=flink), to)
+    kept = {name: getattr(job, name) for name in ("pause_micros", "checkpoints", "after_records")}
+    return make(replace(begun, **kept, flink=flink), to)
 
 
 def run_job(job: Job, *, seen: Path | None = None) -> list[str]:
     """Runs the job exactly with its options of Flink; what it printed."""
     options = {**_camel(asdict(job)), "maxParallelism": MAX_PARALLELISM, "limitMillis": int(LIMIT_SECONDS * 1000)}
     options["seen"] = str(seen) if seen else None
-    del options["version"]
+    del options["version"], options["shipped"]
     with tempfile.NamedTemporaryFile("w", prefix="cdr-flink-", suffix=".json") as file:
         json.dump(options, file)
         file.flush()
-        return run(job.version, "cdr.Run", [file.name], LIMIT_SECONDS + 30)
+        return run(job.version, "cdr.shipped.Main" if job.shipped else "cdr.Run", [file.name], LIMIT_SECONDS + 30)
 
 
 def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:
@@ -133,7 +145,17 @@ def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:
         # Or a task that has reached its end would wait for a checkpoint that nobody takes.
         "execution.checkpointing.checkpoints-after-tasks-finish.enabled": "false",
     }
-    return replace(job, parallelism=parallelism, pause_micros=0, checkpoints=0, flink=flink)
+    return replace(job, parallelism=parallelism, pause_micros=0, checkpoints=0, after_records=0, flink=flink)
+
+
+def _mixed(value: int) -> int:
+    """In 64 bits with a sign, as Java computes."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        value &= _LONG
+        value = (value ^ value >> 33) * factor
+    value &= _LONG
+    value ^= value >> 33
+    return value - (value >> 63 << 64)
 
 
 def _camel(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def _miscounted(job: Job, sights: Iterable[Sight]) -> tuple[int, ...]:
     final: Counter[int] = Counter()
     for sight in sights:
         final[sight.key] = max(final[sight.key], sight.so_far)
-    wanted = Counter(key(generator, sequence, job.keys) for generator, sequence in job.all_records)
+    wanted = Counter(job.key(generator, sequence) for generator, sequence in job.all_records)
     return tuple(sorted(number for number, count in final.items() if count != wanted[number]))
 
 
@@ -146,18 +146,13 @@ def judge_timed(job: Job, seen: Seen) -> TimedVerdict:
     told: dict[str, Counter[tuple[int, ...]]] = {"timers": Counter(), "windows": Counter()}
     for (name, _), rows in seen.others.items():
         told[name].update(rows)
-    records = [(generator, sequence, key(generator, sequence, job.keys)) for generator, sequence in job.all_records]
+    records = [(generator, sequence, job.key(generator, sequence)) for generator, sequence in job.all_records]
     timers = Counter[tuple[int, ...]](records)
     sizes = Counter((number, sequence - sequence % WINDOW_MILLIS) for _, sequence, number in records)
     windows = Counter[tuple[int, ...]]((*window, size) for window, size in sizes.items())
     return TimedVerdict(
         timers - told["timers"], told["timers"] - timers, windows - told["windows"], told["windows"] - windows
     )
-
-
-def key(generator: int, sequence: int, keys: int) -> int:
-    """The key of a record; ``Records.java`` has the same line."""
-    return (generator * 7919 + sequence * 104729) % keys
 
 
 def _rows(file: Path) -> Iterable[list[int]]:

@@ -13,9 +13,11 @@ import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
+import org.apache.flink.util.OutputTag;
 
 /**
  * The jobs. Numbers come from Flink's own bounded source and become records in an operator with the uid "gen", whose
@@ -73,10 +75,28 @@ final class Jobs {
                                 Types.LONG, Types.LONG, Types.LONG)
                         .name("window").uid("window");
                 break;
+            case "w":
+                slow = late(env, options);
+                break;
             default:
                 throw new IllegalArgumentException("there is no job " + options.job);
         }
         slow.sinkTo(new DiscardingSink<>()).uid("sink");
+    }
+
+    /** Windows without patience instead of the slow operator. */
+    private static DataStream<Long> late(StreamExecutionEnvironment env, Options options) {
+        OutputTag<Tuple4<Long, Integer, Long, String>> tooLate =
+                new OutputTag<>("late", Types.TUPLE(Types.LONG, Types.INT, Types.LONG, Types.STRING)) {};
+        SingleOutputStreamOperator<Long> windows = generator(env, options, "gen", 0, options.records, String.class)
+                .keyBy(new Key<>())
+                .window(TumblingEventTimeWindows.of(Duration.ofMillis(WINDOW_MILLIS)))
+                .sideOutputLateData(tooLate)
+                .aggregate(new Timed.Count<>(options), new Late.Windows(options), Types.LONG, Types.LONG, Types.LONG)
+                .name("slow").uid("slow");
+        return windows.union(windows.getSideOutput(tooLate)
+                .process(new Late.Records<>(options))
+                .name("late").uid("late").returns(Types.LONG));
     }
 
     @SuppressWarnings("unchecked")
@@ -85,8 +105,9 @@ final class Jobs {
         TypeInformation<P> type = payload == String.class
                 ? (TypeInformation<P>) Types.STRING
                 : (TypeInformation<P>) PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
+        boolean quiet = options.job.equals("w") && options.restores();
         WatermarkStrategy<Long> time = options.timestamps
-                ? WatermarkStrategy.<Long>forGenerator(context -> new Now(records))
+                ? WatermarkStrategy.<Long>forGenerator(context -> new Now(records, quiet))
                         .withTimestampAssigner((number, none) -> EPOCH + number % records)
                 : WatermarkStrategy.noWatermarks();
         return env.fromSource(new NumberSequenceSource(0, options.generators * records - 1), time, uid + "-numbers")
@@ -103,17 +124,19 @@ final class Jobs {
         }
     }
 
-    /** A watermark now and then, a little behind the records. */
+    /** A watermark now and then, a little behind the records; or never. */
     private static final class Now implements WatermarkGenerator<Long> {
         private final long records;
+        private final boolean quiet;
 
-        Now(long records) {
+        Now(long records, boolean quiet) {
             this.records = records;
+            this.quiet = quiet;
         }
 
         @Override
         public void onEvent(Long number, long timestamp, WatermarkOutput output) {
-            if (number % records % RECORDS_PER_WATERMARK == RECORDS_PER_WATERMARK - 1) {
+            if (!quiet && number % records % RECORDS_PER_WATERMARK == RECORDS_PER_WATERMARK - 1) {
                 output.emitWatermark(new Watermark(timestamp - 10));
             }
         }

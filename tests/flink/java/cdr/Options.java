@@ -22,6 +22,7 @@ public final class Options implements Serializable {
     public long pauseMicros;
     public long fillMillis;
     public int checkpoints;
+    public long afterRecords;
     public long limitMillis;
     /** A folder for what the job has seen; null when nobody wants to know. */
     public String seen;

@@ -1,6 +1,7 @@
 package cdr;
 
 import java.util.concurrent.TimeUnit;
+import java.util.function.BiConsumer;
 
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.JobStatus;
@@ -21,9 +22,14 @@ public final class Run {
     private Run() {}
 
     public static void main(String[] arguments) {
+        main(arguments, Jobs::build);
+    }
+
+    /** Ends the process. {@code jobs} is who builds the job that the options ask for. */
+    public static void main(String[] arguments, BiConsumer<StreamExecutionEnvironment, Options> jobs) {
         int status = 0;
         try {
-            run(Options.read(arguments[0]));
+            run(Options.read(arguments[0]), jobs);
         } catch (Throwable failure) {
             for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
                 System.err.println(cause); // the reason is at the end of a long chain, frames would only hide it
@@ -33,12 +39,12 @@ public final class Run {
         System.exit(status); // threads of a cluster may linger, also of one that is closed
     }
 
-    private static void run(Options options) throws Exception {
+    private static void run(Options options, BiConsumer<StreamExecutionEnvironment, Options> jobs) throws Exception {
         Configuration configuration = Configuration.fromMap(options.configuration());
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         env.setParallelism(options.parallelism);
         env.setMaxParallelism(options.maxParallelism);
-        Jobs.build(env, options);
+        jobs.accept(env, options);
         MiniClusterConfiguration size = new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration)
                 .setNumTaskManagers(options.parallelism)
@@ -64,6 +70,10 @@ public final class Run {
         }
         for (int n = 0; n < options.checkpoints; n++) {
             Thread.sleep(options.fillMillis);
+            while (Seen.records() < options.afterRecords) {
+                refuse(cluster, job, deadline);
+                Thread.sleep(50);
+            }
             String path = cluster.triggerCheckpoint(job).get(options.limitMillis, TimeUnit.MILLISECONDS);
             System.out.println("checkpoint " + path);
         }

@@ -7,13 +7,17 @@ import java.io.Serializable;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicLong;
 
 import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 
 /** Writes down each record that reaches an operator, and takes its time over it, so that others have to wait. */
-final class Seen implements Serializable {
+public final class Seen implements Serializable {
+    /** Of all slow operators: a cluster of this harness is one process. */
+    private static final AtomicLong RECORDS = new AtomicLong();
+
     private final String name;
     private final Options options;
     private final boolean keyed;
@@ -21,14 +25,19 @@ final class Seen implements Serializable {
     private transient PrintWriter file;
     private transient int subtask;
 
-    Seen(String name, Options options, boolean keyed) {
+    public Seen(String name, Options options, boolean keyed) {
         this.name = name;
         this.options = options;
         this.keyed = keyed;
         this.pause = new Pause(options.pauseMicros);
     }
 
-    void open(RuntimeContext context) throws IOException {
+    /** How many records have been seen so far. */
+    static long records() {
+        return RECORDS.get();
+    }
+
+    public void open(RuntimeContext context) throws IOException {
         subtask = context.getTaskInfo().getIndexOfThisSubtask();
         if (options.seen != null) {
             Path path = Path.of(options.seen, name + "-" + subtask + ".csv");
@@ -40,20 +49,32 @@ final class Seen implements Serializable {
     void record(Tuple4<Long, Integer, Long, ?> record, long count) {
         if (file != null) {
             Object expected = Records.payload(record.f3.getClass(), record.f1, record.f2, options);
-            int intact = equal(expected, record.f3) ? 1 : 0;
-            int home = !keyed || owner(record.f0) == subtask ? 1 : 0;
-            line(record.f1 + "," + record.f2 + "," + record.f0 + "," + subtask + "," + intact + "," + home + "," + count);
+            boolean home = !keyed || owner(record.f0) == subtask;
+            record(record.f1, record.f2, record.f0, equal(expected, record.f3), home, count);
+        } else {
+            taken();
         }
+    }
+
+    /** The same, by whoever knows what a record should be and where. */
+    public void record(int generator, long sequence, long key, boolean intact, boolean home, long count) {
+        line(generator + "," + sequence + "," + key + "," + subtask + "," + (intact ? 1 : 0) + "," + (home ? 1 : 0) + ","
+                + count);
+        taken();
+    }
+
+    private void taken() {
+        RECORDS.incrementAndGet();
         pause.take();
     }
 
-    void line(String line) {
+    public void line(String line) {
         if (file != null) {
             file.println(line);
         }
     }
 
-    void close() {
+    public void close() {
         if (file != null) {
             file.close();
         }
