@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from cdr_airflow.embedded import config, services, setup
+from cdr_airflow.embedded import config, demo, services, setup
 from cdr_airflow.embedded.__main__ import main
-from cdr_airflow.embedded.board import Board
+from cdr_airflow.embedded.board import TASKS, Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_password, keep_secrets
 from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
@@ -191,6 +191,27 @@ def test_the_overhead_of_a_run_is_taken_from_airflows_own_times() -> None:
     ]
     cost = of_run(client, "manual__1", phase_seconds(phases))  # type: ignore[arg-type] # the little of them it uses
     assert (cost.within, cost.between) == (3.0, 2.0)
+
+
+def test_the_demo_on_a_running_instance_takes_the_times_of_airflow(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks now and then; Airflow knows when each task began and ended."""
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = {
+        task: {
+            "task_id": task,
+            "state": "success",
+            "start_date": begun.isoformat(),
+            "end_date": begun + timedelta(seconds=9),
+        }
+        for task in TASKS
+    }
+    client = SimpleNamespace(trigger=lambda conf: "manual__1", run_state=lambda run: "success", tasks=lambda run: rows)
+    monkeypatch.setattr(demo.instance, "address", lambda home: "http://localhost:1")
+    monkeypatch.setattr(demo.rest.Client, "login", lambda *_: client)
+    costs: list[Overhead] = []
+    monkeypatch.setattr(demo, "_summarise", lambda *_: costs.append(_[-1]({"read": 5.0, "drain": 9.0})))
+    demo.demo(home, Console())
+    assert costs == [Overhead(4.0 + 3 * 9.0, 0.0)]
 
 
 def test_a_command_line_that_cannot_be_understood_has_its_own_exit_code() -> None:
