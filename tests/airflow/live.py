@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import psutil
 
@@ -132,6 +133,12 @@ class Live:
     @property
     def client(self) -> Client:
         return _signed_in(self.url, self.password)
+
+    def page(self, path: str) -> str:
+        """What the Recoveries page's own address answers to somebody who is signed in."""
+        request = Request(f"{self.url}/cdr/{path}", headers={"Authorization": f"Bearer {self.client.token}"})
+        with urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
 
     @contextmanager
     def paused(self, phase: str) -> Iterator[Callable[[], None]]:

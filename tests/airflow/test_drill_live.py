@@ -1,5 +1,4 @@
-"""Drills in a real Airflow: one that its schedule starts, one that fails, one that is late, one that cannot run. And
-what a recovery promises beside its five tasks: a deadline, an approval, asset events, links.
+"""Drills in a real Airflow: one that its schedule starts, one that fails, one that is late, one that cannot run.
 
 ``make test-airflow ARGS=tests/airflow/test_drill_live.py`` runs it. One instance for all; the drills wait for nothing
 but the database's history, as a user's alert would.
@@ -11,21 +10,17 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 
 from cdr_airflow.shipped import shipped
-from cdr_core.metadata import Drill, DrillOutcome, Phase
-from tests.airflow.judge import expected_rows
-from tests.airflow.live import Live, Run, wait_for
-from tests.support.checkpoints import FixtureCheckpoints
+from cdr_core.metadata import Drill, DrillOutcome
+from tests.airflow.alerts import Alerts
+from tests.airflow.live import Live, wait_for
 
 pytestmark = [
     pytest.mark.timeout(2400),
@@ -35,42 +30,15 @@ pytestmark = [
 QUERY = {"name": "all on two subtasks", "query": "SELECT count(DISTINCT new_down) = 2 FROM recovered", "expect": True}
 
 
-class Alerts:
-    """A web hook of the test's own, and what was posted to it."""
-
-    def __init__(self) -> None:
-        self.posted: list[dict[str, Any]] = []
-        alerts = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                alerts.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                """Not on the test's screen."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/hook"
-
-
 @pytest.fixture(scope="module")
 def alerts() -> Iterator[Alerts]:
-    alerts = Alerts()
-    yield alerts
-    alerts.server.shutdown()
+    with Alerts.open() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, alerts: Alerts) -> Iterator[Live]:
-    # Drills ask nobody; recoveries in earnest do here.
-    wishes = {"CDR_NOTIFY_WEBHOOK": alerts.url, "CDR_APPROVAL": "true"}
-    instance = Live.make(tmp_path_factory.mktemp("drills"), **wishes)
+    instance = Live.make(tmp_path_factory.mktemp("drills"), CDR_NOTIFY_WEBHOOK=alerts.url)
     demo = shipped(instance.home.root)
     demo.unpack()
     broken = instance.home.root / "broken" / "chk-2"
@@ -183,20 +151,13 @@ def test_a_drill_that_does_not_pass_is_red_told_and_leaves_nothing(
 
 def test_the_page_and_the_metrics_say_what_the_notifier_said(live: Live) -> None:
     """After the drills above: each result is where a person and a monitoring system look for it."""
-    shown = json.loads(page(live, "api/v1/drills"))
+    shown = json.loads(live.page("api/v1/drills"))
     wanted = {"minutely": "PASSED", "late": "TIMED_OUT", "broken": "FAILED", "lost": "COULD_NOT_RUN"}
     assert {row["plan"]: row["last_result"] for row in shown["plans"]}.items() >= wanted.items()
-    metrics = page(live, "metrics").splitlines()
+    metrics = live.page("metrics").splitlines()
     for plan, result in wanted.items():
         (line,) = [x for x in metrics if x.startswith("cdr_drills{") and f'plan="{plan}"' in x and f'"{result}"' in x]
         assert float(line.rpartition(" ")[2]) >= 1
-
-
-def page(live: Live, path: str) -> str:
-    """What the Recoveries page's own address answers to somebody who is signed in."""
-    request = Request(f"{live.url}/cdr/{path}", headers={"Authorization": f"Bearer {live.client.token}"})
-    with urlopen(request, timeout=60) as answer:
-        return str(answer.read().decode())
 
 
 def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
@@ -206,55 +167,6 @@ def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
     )
     assert wait_until_over(live, "cdr_restore_drill", run) == "success"
     assert ended(live, "by-hand").result is DrillOutcome.PASSED
-
-
-@pytest.fixture(scope="module")
-def approved(live: Live) -> Run:
-    """A recovery in earnest that has a second for everything, was approved, and is over."""
-    run = Run.trigger(live, "approved", rto="1s")
-    run.answer("Approve")
-    assert run.wait_until_over() == "success"
-    return run
-
-
-def test_a_run_that_misses_its_deadline_is_told_of_once_and_goes_on(approved: Run, alerts: Alerts) -> None:
-    def told() -> list[dict[str, Any]]:
-        return [posted for posted in alerts.posted if posted["alert"] == "deadline_missed"]
-
-    (alert,) = wait_for("the alert", told)
-    assert (alert["dag"], alert["run"]) == ("cdr_recover", approved.id)
-    assert approved.id in alert["text"]
-
-
-def test_what_was_approved_is_published_and_announced_once(
-    approved: Run, fixture_checkpoint: FixtureCheckpoints
-) -> None:
-    assert approved.published() == expected_rows(fixture_checkpoint)
-    (event,) = approved.events()
-    assert event["extra"]["recovery"] == approved.recovery
-    assert event["extra"]["target"] == f"parquet:{approved.output}"
-    approved.clear("commit")
-    wait_for("commit to run again", lambda: approved.task("commit")["try_number"] == 2)
-    assert approved.wait_until_over() == "success"
-    assert len(approved.events()) == 1, "who publishes nothing announces nothing"
-
-
-def test_the_tasks_lead_to_the_page_the_receipt_and_the_spark_ui(live: Live, approved: Run) -> None:
-    assert {approved.links(phase)["Recovery"] for phase in Phase} == {f"{live.url}/cdr/recoveries/{approved.recovery}"}
-    receipt = approved.links("commit")["Receipt"]
-    assert receipt is not None
-    assert json.loads(page(live, receipt.partition("/cdr/")[2]))["recovery"]["id"] == approved.recovery
-    assert str(approved.links("drain")["Spark UI"]).startswith("http://localhost:")
-
-
-def test_what_was_rejected_fails_the_run_and_publishes_nothing(live: Live) -> None:
-    run = Run.trigger(live, "rejected")
-    run.answer("Reject")
-    assert run.wait_until_over() == "failed"
-    assert run.task("approve")["state"] == "failed"
-    assert run.task("commit")["state"] == "upstream_failed"
-    assert not (run.output / "_cdr").exists()
-    assert run.events() == []
 
 
 def test_a_sweep_by_hand_lists_and_removes_only_when_told(live: Live) -> None:

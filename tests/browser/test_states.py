@@ -144,13 +144,18 @@ def test_older_drills_are_a_click_away(screen: Screen) -> None:
 
 
 def test_the_page_is_as_dark_as_airflow_is_set(states: States, screen: Screen) -> None:
-    """Airflow keeps its switch in the browser's storage under ``theme``, whatever the system prefers."""
+    """Airflow keeps its switch in the browser's storage under ``theme``, whatever the system prefers. That it still does
+    is looked up in Airflow's own page.
+    """
     page = screen.page
     page.emulate_media(color_scheme="light")
     show(screen, states.created)
     light = float(page.evaluate(LIGHTNESS))
     page.evaluate("localStorage.setItem('theme', 'dark')")
-    page.reload()
+    page.goto("/")
+    expect(page.get_by_test_id("nav-dags-link")).to_be_visible()
+    assert "dark" in page.evaluate("document.documentElement.cloneNode(false).outerHTML")
+    show(screen, states.created)
     expect(page.get_by_test_id("facts")).to_be_visible()
     assert float(page.evaluate(LIGHTNESS)) < light / 2
     page.emulate_media(color_scheme="dark")
