@@ -144,7 +144,7 @@ def test_older_drills_are_a_click_away(screen: Screen) -> None:
 
 
 def test_the_page_is_as_dark_as_airflow_is_set(states: States, screen: Screen) -> None:
-    """Airflow keeps its switch in the browser's storage under ``theme``, whatever the system prefers. That it still does
+    """Airflow keeps its switch in the browser's storage under ``theme``, whatever the system prefers. That it does so
     is looked up in Airflow's own page.
     """
     page = screen.page
