@@ -178,6 +178,9 @@ def test_a_done_recovery_has_its_verdict_ledger_flow_and_receipt(page: Sample) -
     assert (picture["old"]["nodes"], picture["new"]["nodes"]) == (["0", "1", "2"], ["0", "1"])
     assert sum(link["records"] for link in picture["links"]) == answer["records"] == picture["records"]
     assert all(phase["fraction"] == 1.0 and phase["seconds"] is not None for phase in answer["phases"])
+    expired = [each for each in answer["checkpoints"] if each["state"] == "EXPIRED"]
+    assert expired
+    assert {each["seconds"] for each in expired} == {None}, "its end is when it expired, not when it was taken"
     receipt = page.server.get(f"/api/v1/recoveries/{page.done}/receipt")
     assert receipt.headers["content-disposition"] == f'attachment; filename="cdr-receipt-{page.done}.json"'
     assert receipt.json()["recovery"]["id"] == page.done

@@ -20,6 +20,7 @@ from cdr_core.metadata import (
     PhaseState,
     Recovery,
     RecoveryCheckpoint,
+    RecoveryCheckpointState,
     RecoveryState,
 )
 from cdr_core.metadata.overview import LedgerSum, RecoveryLine
@@ -128,6 +129,8 @@ def _successor(row: Attempt, epochs: Sequence[int]) -> int | None:
 
 
 def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
+    """A recovery checkpoint. One that expired has the time of that as its end, so nobody knows how long it took."""
+    is_timed = row.ended_at is not None and row.state is not RecoveryCheckpointState.EXPIRED
     return {
         "id": row.checkpoint_id,
         "state": str(row.state),
@@ -135,7 +138,7 @@ def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
         "reason": row.reason,
         "triggered_at": _time(row.triggered_at),
         "ended_at": _time(row.ended_at),
-        "seconds": None if row.ended_at is None else _seconds(row.triggered_at, row.ended_at),
+        "seconds": _seconds(row.triggered_at, row.ended_at) if is_timed else None,
         "exported": exported,
     }
 
