@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -251,8 +252,14 @@ class Run:
         return list(found["asset_events"])
 
     def answer(self, option: str) -> None:
-        """*Approve* or *Reject*, as a person does in the UI, once the run asks."""
+        """*Approve* or *Reject*, as a person does in the UI, once the run asks.
+
+        Not before the scheduler has heard that the task waits: Airflow fails a task whose answer is faster than that.
+        """
         self.wait_for_task("approve", "awaiting_input", "deferred")
+        heard = re.compile(rf"Received executor event .*task_id='approve', run_id='{re.escape(self.id)}'")
+        log = self.live.home.logs / "scheduler.log"
+        wait_for("the scheduler to hear that it waits", lambda: heard.search(log.read_text(errors="replace")))
         path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/approve/-1/hitlDetails"
         self.live.client.call("PATCH", path, {"chosen_options": [option]})
 
