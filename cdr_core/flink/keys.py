@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAM
 from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, keyed, rowdata, values
 
 Hashes = npt.NDArray[np.uint32]
+
+MOST_KEY_GROUPS: Final = 1 << 15
+"""Flink runs nothing at a higher max parallelism, and so at no higher parallelism."""
 
 _FIXED = {
     Kind.BOOLEAN: hashes.hash_booleans,

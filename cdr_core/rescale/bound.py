@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cdr_core.errors import CdrError, CorruptChannelState, PlanRefused, SpecRefused, Where
+from cdr_core.errors import CdrError, CorruptChannelState, CorruptMetadata, PlanRefused, SpecRefused, Where
 from cdr_core.flink.channel_state import ChannelId, ChannelSlice
 from cdr_core.flink.checkpoint import Checkpoint, InlineLocation
-from cdr_core.flink.keys import check_key
-from cdr_core.flink.metadata import Side
+from cdr_core.flink.keys import MOST_KEY_GROUPS, check_key
+from cdr_core.flink.metadata import OperatorState, Side
 from cdr_core.flink.types import Kind, Scalar, TypeDescription, parse_type
 from cdr_core.rescale.custom import load_owner
 from cdr_core.rescale.mapping import POINTWISE, UNMOVABLE, new_owners
@@ -71,8 +71,14 @@ Sizes = Mapping[Connection, int]
 
 
 def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int]) -> PlannedExchange:
-    """The exchange with its operators' ids and parallelism; refuses an operator the checkpoint does not have."""
+    """The exchange with its operators' ids and parallelism.
+
+    Refuses an operator that the checkpoint does not have, and one that no Flink can have run.
+    """
     upstream, downstream = checkpoint.operator(exchange.upstream), checkpoint.operator(exchange.downstream)
+    for end in (upstream, downstream):
+        if impossible := beyond_flink(checkpoint, end):
+            raise impossible
     return PlannedExchange(
         name=exchange.name,
         upstream=upstream.operator_id,
@@ -88,6 +94,22 @@ def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, i
         old_down=downstream.parallelism,
         new_up=parallelism[upstream.operator_id],
         new_down=parallelism[downstream.operator_id],
+    )
+
+
+def beyond_flink(checkpoint: Checkpoint, operator: OperatorState) -> CorruptMetadata | None:
+    """The error for more key groups than Flink knows.
+
+    The format has room for them and they are read and written back, but whoever counts key groups or subtasks one by
+    one must not begin: a changed bit there asks for gigabytes.
+    """
+    if operator.max_parallelism <= MOST_KEY_GROUPS:
+        return None
+    return CorruptMetadata(
+        f"operator {operator.label} has max parallelism {operator.max_parallelism}, "
+        f"and no Flink runs beyond {MOST_KEY_GROUPS}",
+        where=Where(checkpoint=checkpoint.directory, operator=operator.label),
+        hint="the metadata is damaged: use another checkpoint",
     )
 
 

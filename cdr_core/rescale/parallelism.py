@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cdr_core.errors import CdrError, PlanRefused, SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.keys import MOST_KEY_GROUPS
 from cdr_core.flink.metadata import OperatorState
 from cdr_core.rescale.spec import JobSpec
 
@@ -100,9 +101,9 @@ def _ends(checkpoint: Checkpoint, spec: JobSpec) -> Iterator[OperatorState]:
 
 
 def _parse_number(text: str, whole: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1 or int(text) > 32768:
+    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1 or int(text) > MOST_KEY_GROUPS:
         raise PlanRefused(
-            f"parallelism {whole!r}: {text.strip()!r} is not a number from 1 to 32768",
+            f"parallelism {whole!r}: {text.strip()!r} is not a number from 1 to {MOST_KEY_GROUPS}",
             hint="write 2, slow=2,gen=3 or same",
         )
     return int(text)

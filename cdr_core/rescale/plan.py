@@ -16,7 +16,7 @@ from typing import Any
 from cdr_core.errors import CdrError, PlanRefused, SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
-from cdr_core.rescale.bound import Channels, PlannedExchange, Sizes, announced_sizes, bind, refusals
+from cdr_core.rescale.bound import Channels, PlannedExchange, Sizes, announced_sizes, beyond_flink, bind, refusals
 from cdr_core.rescale.mapping import new_channel
 from cdr_core.rescale.parallelism import Wish, examine_parallelism
 from cdr_core.rescale.spec import JobSpec
@@ -122,6 +122,7 @@ def examine(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) 
     parallelism, found = examine_parallelism(checkpoint, spec, wish)
     channels = cache(checkpoint.channels)
     refused: list[CdrError] = list(found)
+    refused += filter(None, (beyond_flink(checkpoint, operator) for operator in checkpoint.metadata.operators))
     bound: list[tuple[PlannedExchange, Sizes]] = []
     for exchange in spec.exchanges:
         try:

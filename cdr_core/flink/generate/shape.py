@@ -8,15 +8,12 @@ from enum import StrEnum
 from typing import Final
 
 from cdr_core.errors import Refused, SpecRefused
-from cdr_core.flink.keys import check_key
+from cdr_core.flink.keys import MOST_KEY_GROUPS, check_key
 from cdr_core.flink.metadata.versions import NEWEST_VERSION, OLDEST_WRITTEN
 from cdr_core.flink.types import TypeDescription
 
 LARGEST_INLINE: Final = 256 * 1024 * 1024
 """Bytes. Inline state is held in memory until the metadata is written, by us and by everyone who reads it."""
-
-MOST_SUBTASKS: Final = 32768
-"""Flink's own limit of parallelism."""
 
 
 class Spread(StrEnum):
@@ -110,8 +107,8 @@ def _refuse_numbers(shape: Shape) -> None:
 
 
 def _refuse_parallelism(shape: Shape) -> None:
-    if not 1 <= shape.max_parallelism <= MOST_SUBTASKS:
-        raise Refused(f"max parallelism {shape.max_parallelism} is not from 1 to {MOST_SUBTASKS}")
+    if not 1 <= shape.max_parallelism <= MOST_KEY_GROUPS:
+        raise Refused(f"max parallelism {shape.max_parallelism} is not from 1 to {MOST_KEY_GROUPS}")
     unknown = sorted(set(shape.parallelism) - set(shape.operators))
     if unknown:
         known = ", ".join(shape.operators)
