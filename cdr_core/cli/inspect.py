@@ -51,7 +51,7 @@ def describe(path: str, spec: str) -> dict[str, Any]:
     checkpoint = open_checkpoint(path)
     operators = [_operator(checkpoint, number) for number in range(len(checkpoint.metadata.operators))]
     value: dict[str, Any] = {
-        "path": checkpoint.directory,
+        "path": checkpoint.address,
         "version": checkpoint.metadata.version,
         "checkpoint_id": checkpoint.metadata.checkpoint_id,
         **_age(checkpoint),
@@ -89,10 +89,9 @@ def _age(checkpoint: Checkpoint) -> dict[str, Any]:
 
     A copy has the time of copying. A clock that is behind the storage's makes no checkpoint younger than now.
     """
-    from cdr_core.flink.checkpoint import METADATA_FILE
-    from cdr_core.storage import join, storage_for
+    from cdr_core.storage import storage_for
 
-    uri = join(checkpoint.directory, METADATA_FILE)
+    uri = checkpoint.metadata_address
     modified = storage_for(uri).stat(uri).modified
     age = max((datetime.now(UTC) - modified).total_seconds(), 0.0)
     return {"modified": modified.isoformat(timespec="seconds"), "age_s": round(age, 1)}

@@ -84,7 +84,7 @@ def describe(
         except CdrError as error:
             refused.append(error)
     value = {
-        "path": checkpoint.directory,
+        "path": checkpoint.address,
         "checkpoint_id": checkpoint.metadata.checkpoint_id,
         "version": checkpoint.metadata.version,
         "parallelism": parallelism.strip(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from cdr_core.errors import CorruptMetadata, SpecRefused, Where
@@ -30,6 +31,9 @@ _NAMES_SHOWN: Final = 20
 
 _S3_CLIENTS: Final = ("s3a", "s3p", "s3n")
 
+_OF_THE_JOB: Final = re.compile(r".*/((?:taskowned|shared|dstl|chk-(?P<number>[0-9]+))/(?P<rest>.+))", re.DOTALL)
+"""A file in one of the directories that Flink makes below a job's own, beside each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class InlineLocation:
@@ -52,11 +56,26 @@ Location = InlineLocation | FileLocation
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A parsed checkpoint at a directory (a path or a URL). ``sha256`` is over the bytes of its ``_metadata``."""
+    """A parsed checkpoint at a directory (a path or a URL). ``sha256`` is over the bytes of its ``_metadata``.
+
+    ``file`` is the name of those in the directory, if another. ``exists`` says whether an address can be read; without
+    it a checkpoint is taken to lie where it was written.
+    """
 
     directory: str
     metadata: CheckpointMetadata
     sha256: str
+    file: str = METADATA_FILE
+    exists: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def address(self) -> str:
+        """What it is opened by: its directory, or the very file where that has another name than Flink gives it."""
+        return self.directory if self.file == METADATA_FILE else self.metadata_address
+
+    @property
+    def metadata_address(self) -> str:
+        return f"{self.directory.rstrip('/')}/{self.file}"
 
     def operator(self, name: str) -> OperatorState:
         """The operator with this uid (also where only its id is stored), else name, else 32-hex id.
@@ -84,20 +103,43 @@ class Checkpoint:
         return channel_slices(found, side, checkpoint=self.directory)
 
     def resolve(self, handle: StreamHandle) -> Location:
-        """Where the bytes of a handle are. A relative path is one below the directory that is being read from."""
+        """Where the bytes of a handle are. A relative path is one below the directory that is being read from.
+
+        An absolute one is true where the checkpoint was written. Where it was moved since, together with what lies
+        beside it, and nothing is at the old address, the file beside it is meant.
+        """
         match handle:
             case InlineBytes():
                 return InlineLocation(handle.data)
             case RelativeFile():
                 return FileLocation(f"{self.directory.rstrip('/')}/{handle.path}", 0, _known(handle.size))
             case AbsoluteFile():
-                return FileLocation(_reachable(handle.path), 0, _known(handle.size))
+                return FileLocation(self._found(handle.path), 0, _known(handle.size))
             case FileSegment():
-                return FileLocation(_reachable(handle.path), handle.start, handle.length)
+                return FileLocation(self._found(handle.path), handle.start, handle.length)
             case EmptySegment():
                 return InlineLocation(b"")
             case KeyGroupStream():
                 return self._resolve_nested(handle)
+
+    def _found(self, path: str) -> str:
+        """The address of a file that is named by an absolute path, which is never passed over where it is there."""
+        written, beside = reachable(path), self._beside(path)
+        if self.exists is None or beside is None or beside.removeprefix("file://") == written.removeprefix("file://"):
+            return written
+        return beside if self.exists(beside) and not self.exists(written) else written
+
+    def _beside(self, path: str) -> str | None:
+        """Where the file is if the job's directory was moved as a whole; ``None`` if it was in no such directory."""
+        found = _OF_THE_JOB.fullmatch(path)
+        if found is None or ".." in found[1].split("/"):
+            return None
+        if found["number"] is not None and int(found["number"]) == self.metadata.checkpoint_id:
+            return f"{self.directory.rstrip('/')}/{found['rest']}"
+        above, slash, name = self.directory.rstrip("/").rpartition("/")
+        if name in ("", ".", ".."):
+            return f"{self.directory.rstrip('/')}/../{found[1]}"
+        return f"{above}{slash}{found[1]}"
 
     def _resolve_nested(self, handle: KeyGroupStream) -> Location:
         if handle.delegate is None:
@@ -114,10 +156,12 @@ class Checkpoint:
         )
 
 
-def load_checkpoint(directory: str, metadata_bytes: bytes) -> Checkpoint:
+def load_checkpoint(
+    directory: str, metadata_bytes: bytes, file: str = METADATA_FILE, exists: Callable[[str], bool] | None = None
+) -> Checkpoint:
     """Parse the bytes of a checkpoint's ``_metadata``; refuses them as :func:`read_metadata` does."""
     metadata = read_metadata(metadata_bytes, checkpoint=directory)
-    return Checkpoint(directory, metadata, hashlib.sha256(metadata_bytes).hexdigest())
+    return Checkpoint(directory, metadata, hashlib.sha256(metadata_bytes).hexdigest(), file, exists)
 
 
 def _known(size: int) -> int | None:
@@ -125,7 +169,7 @@ def _known(size: int) -> int | None:
     return size if size >= 0 else None
 
 
-def _reachable(path: str) -> str:
+def reachable(path: str) -> str:
     """As storage spells it: Flink writes local files with one slash (``file:/data``), and S3 by the name of the client
     that its user chose. Handles keep their own spelling.
     """

@@ -11,7 +11,7 @@ from cdr_core.commit.protocol import already_published
 from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
 from cdr_core.drain.rows import table_schema
 from cdr_core.errors import NotFound, Refused, SettingsRefused
-from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.metadata import NewRecovery, Recovery, RecoveryState, Repository, new_recovery_id
 from cdr_core.phases.coordination import AT_END, TABLES, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
@@ -69,7 +69,7 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     wish = parse_parallelism(request.parallelism)
     spec_text = read_spec(request.spec)
     spec = parse_spec(spec_text)
-    checkpoint = open_checkpoint(absolute(request.checkpoint))
+    checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
@@ -170,6 +170,17 @@ def _check_interval(text: str) -> None:
         parse_duration(text)
     except ValueError as error:
         raise Refused(f"checkpoint interval {error}", hint="write 10s or 5m") from None
+
+
+def _open(address: str) -> Checkpoint:
+    """The source. Later phases find its metadata by Flink's name, so that no other will do."""
+    checkpoint = open_checkpoint(absolute(address))
+    if checkpoint.file != METADATA_FILE:
+        raise Refused(
+            f"{checkpoint.address} is not named {METADATA_FILE}",
+            hint="cdr inspect and cdr elements read it as it is; rename it to recover it",
+        )
+    return checkpoint
 
 
 def absolute(uri: str) -> str:

@@ -157,7 +157,7 @@ def _lay_out(
     exchanges = tuple(exchange for exchange, _ in bound)
     return Plan(
         PLAN_VERSION,
-        checkpoint.directory,
+        checkpoint.address,
         checkpoint.sha256,
         spec.sha256,
         split_size,

@@ -19,35 +19,28 @@ from cdr_core.flink.channel_state import (
     ChannelSlice,
     read_chunk_extents,
 )
-from cdr_core.flink.checkpoint import (
-    METADATA_FILE,
-    Checkpoint,
-    FileLocation,
-    InlineLocation,
-    Location,
-    load_checkpoint,
-)
+from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint, FileLocation, InlineLocation, Location
 from cdr_core.flink.metadata import Side
 from cdr_core.flink.virtual_channel import ChannelBytes, Part
+from cdr_core.rescale.finding import open_checkpoint, parse_checkpoint
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import FetchedObjects, RemoteState, is_remote, unit_fetches
 from cdr_core.rescale.staged import staged_objects
-from cdr_core.storage import canonical, join, storage_for
+from cdr_core.storage import join
 from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
-
-def open_checkpoint(directory: str) -> Checkpoint:
-    """Read `_metadata` of a checkpoint directory (or the file itself)."""
-    directory = canonical(directory).rstrip("/")
-    if directory.endswith(f"/{METADATA_FILE}"):
-        directory = directory.removesuffix(f"/{METADATA_FILE}")
-    uri = join(directory, METADATA_FILE)
-    storage = storage_for(uri)
-    if not storage.exists(uri):
-        storage.list(directory)  # where not even the bucket is there, or may be read, this says so
-        raise Unreadable(f"{directory} is not a checkpoint: it has no {METADATA_FILE}", hint="give a chk-N directory")
-    return load_checkpoint(directory, storage.read(uri))
+__all__ = [
+    "announced_size",
+    "bytes_at",
+    "open_channel",
+    "open_checkpoint",
+    "open_planned",
+    "open_side",
+    "payload_size",
+    "place",
+    "sides",
+]
 
 
 def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
@@ -69,7 +62,7 @@ def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
     """The checkpoint a plan was made for; another `_metadata` at its address is an error, not another result."""
     staged, uri = staged_objects(metadata_sha256), join(directory, METADATA_FILE)
     if staged is not None and staged.has(uri):
-        checkpoint = load_checkpoint(directory, staged.read(uri))
+        checkpoint = parse_checkpoint(directory, staged.read(uri))
     else:
         checkpoint = open_checkpoint(directory)
     if checkpoint.sha256 != metadata_sha256:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from tests.flink.harness import FlinkUnavailable, install
 from tests.flink.harness.java import NEWEST, compiled
+from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.relocate import relocate
 
 ALL = os.environ.get("FLINK_TESTS") == "all"
 
@@ -33,3 +36,12 @@ def flink() -> str:
             raise
         pytest.skip(str(reason))
     return NEWEST
+
+
+@pytest.fixture(scope="session")
+def fixture_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixtureCheckpoints]:
+    """As everywhere else, with absolute paths put right: Flink finds no file that was moved."""
+    checkpoints = FixtureCheckpoints(tmp_path_factory.mktemp("checkpoints"), prepare=relocate)
+    yield checkpoints
+    changed = checkpoints.changed()
+    assert not changed, f"a test has changed the shipped checkpoint {', '.join(changed)}"

@@ -41,8 +41,9 @@ class Bucket:
     def upload(self, folder: Path) -> str:
         """A copy of a directory's files; its address."""
         uri = self.uri()
-        for path in folder.iterdir():
-            self.put(f"{uri}/{path.name}", path.read_bytes())
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.put(f"{uri}/{path.relative_to(folder).as_posix()}", path.read_bytes())
         return uri
 
     def put(self, uri: str, data: bytes) -> None:

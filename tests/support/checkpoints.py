@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tests.support.oracle import Oracle
-from tests.support.relocate import relocate
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -55,10 +55,10 @@ class FixtureCheckpoint:
 
 
 class FixtureCheckpoints:
-    """Gives ``fixture_checkpoint(name, n)``."""
+    """Gives ``fixture_checkpoint(name, n)``; ``prepare`` may change what was unpacked before anybody sees it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, prepare: Callable[[Path], None] = lambda _: None) -> None:
+        self._folder, self._prepare = folder, prepare
         self._unpacked: dict[str, str] = {}
         self._given: dict[tuple[str, int], FixtureCheckpoint] = {}
 
@@ -81,7 +81,7 @@ class FixtureCheckpoints:
         with tarfile.open(archive) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # early 3.11 has none; the archives are ours
             tar.extractall(self._folder)
-        relocate(self._folder / name)
+        self._prepare(self._folder / name)
         self._unpacked[name] = _digest(self._folder / name)
 
 

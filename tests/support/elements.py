@@ -14,7 +14,7 @@ from cdr_core.rescale.spec import parse_spec
 from tests.support.oracle import ChannelId, Element, Oracle
 
 
-def assert_elements_equal(checkpoint: Path, spec: str, oracle: Oracle) -> int:
+def assert_elements_equal(checkpoint: Path | str, spec: str, oracle: Oracle) -> int:
     """What we read in the checkpoint is exactly what the oracle says; the number of records."""
     plan = make_plan(open_checkpoint(str(checkpoint)), parse_spec(spec), parse_parallelism("same"), 1 << 30)
     expected = dict(oracle.by_channel)

@@ -1,7 +1,7 @@
 """A shipped checkpoint whose metadata names files by absolute paths, put right for the place it was unpacked at.
 
-Flink writes such paths for state that outlives a checkpoint (shared, merged, changelog files), and nothing but the
-metadata itself says where they are. Beside the checkpoints, ``job.json`` tells the place they were made at.
+Flink writes such paths for state that outlives a checkpoint (shared, merged, changelog files) and looks nowhere else:
+only tests that hand a checkpoint to a real Flink need this. ``job.json`` tells the place they were made at.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -144,10 +145,23 @@ class Checkpoint:
         return CorruptChannelState(what, where=replace(where, offset=offset), hint=hint)
 
     def _file(self, path: str, relative: bool) -> mmap.mmap | bytes:
-        address = join(self.directory, path) if relative else plain_address(path)
+        address = join(self.directory, path) if relative else self._where_now(path)
         if address not in self._files:
             self._files[address] = self._map(address)
         return self._files[address]
+
+    def _where_now(self, path: str) -> str:
+        """An absolute path; if nothing is there, the same file beside the checkpoint, which may have been moved."""
+        written = plain_address(path)
+        parts = written.split("/")
+        marks = [n for n, part in enumerate(parts) if part in ("taskowned", "shared") or re.fullmatch(r"chk-\d+", part)]
+        if not marks or _is_there(written):
+            return written
+        above = str(Path(self.directory).absolute().parent)
+        if "://" in self.directory:
+            above = self.directory.rpartition("/")[0]
+        moved = join(above, *parts[marks[-1] :])
+        return moved if _is_there(moved) else written
 
     def _map(self, address: str) -> mmap.mmap | bytes:
         """Pages of a mapped file come and go with the kernel's cache; a remote one is fetched once, to a local file."""
@@ -159,6 +173,12 @@ class Checkpoint:
 def plain_address(address: str) -> str:
     """A local address as a path, whichever way it is written; others as they are."""
     return "/" + address.removeprefix("file:").lstrip("/") if address.startswith("file:") else address
+
+
+def _is_there(address: str) -> bool:
+    if "://" not in address:
+        return Path(address).is_file()
+    return address.startswith("s3://") and storage_for(address).exists(address)
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -83,4 +83,4 @@ def _plan(checkpoint: Checkpoint, output: End, gate: End, channels: list[tuple[i
         new_down=downs,
     )
     virtual = tuple(VirtualChannel(0, up, down, up, 0, ()) for up, down in channels)
-    return Plan(PLAN_VERSION, checkpoint.directory, checkpoint.sha256, "", 1, (exchange,), (), virtual)
+    return Plan(PLAN_VERSION, checkpoint.address, checkpoint.sha256, "", 1, (exchange,), (), virtual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -111,3 +112,46 @@ def test_other_handles_say_where_they_are() -> None:
     assert checkpoint.resolve(nested) == FileLocation("/chk-1/f", 0, 1)
     with pytest.raises(CorruptMetadata, match="names no stream"):
         checkpoint.resolve(KeyGroupStream(0, Offsets(), None))
+
+
+MERGED = "file:/srv/flink/job/taskowned/tm/uuid"
+
+
+def _resolved(path: str, there: set[str], directory: str = "/copy/chk-1") -> str:
+    checkpoint = replace(_checkpoint(directory=directory), exists=there.__contains__)
+    location = checkpoint.resolve(FileSegment(40, 9, 0, path, "id"))
+    assert isinstance(location, FileLocation)
+    assert (location.base, location.length) == (40, 9)
+    return location.uri
+
+
+def test_a_file_that_was_moved_with_its_checkpoint_is_found_beside_it() -> None:
+    there = {"/copy/taskowned/tm/uuid", "s3://b/job/shared/x", "/copy/chk-1/y", "/copy/chk-9/y"}
+    assert _resolved(MERGED, there) == "/copy/taskowned/tm/uuid"
+    assert _resolved("hdfs://old/shared/a/shared/x", there, "s3://b/job/chk-1") == "s3://b/job/shared/x"
+    assert _resolved("/old/chk-1/y", there) == "/copy/chk-1/y"
+    assert _resolved("/old/chk-9/y", there) == "/copy/chk-9/y"
+    assert _resolved("/old/shared/x", {"./../shared/x"}, ".") == "./../shared/x"
+    assert _resolved("/old/shared/x", {"shared/x"}, "chk-1") == "shared/x"
+
+
+def test_a_file_of_a_checkpoint_that_has_another_name_now_is_found_in_it() -> None:
+    assert _resolved("/old/chk-7/y", {"/copy/of-it/y"}, "/copy/of-it") == "/copy/of-it/y"
+
+
+def test_a_file_that_is_where_the_metadata_says_is_never_passed_over() -> None:
+    there = {"/copy/taskowned/tm/uuid", "file:///srv/flink/job/taskowned/tm/uuid"}
+    assert _resolved(MERGED, there) == "file:///srv/flink/job/taskowned/tm/uuid"
+
+
+def test_a_file_that_is_nowhere_is_called_by_the_name_in_the_metadata() -> None:
+    assert _resolved(MERGED, set()) == "file:///srv/flink/job/taskowned/tm/uuid"
+    assert _resolved("/old/elsewhere/x", {"/copy/elsewhere/x"}) == "/old/elsewhere/x"
+    assert _resolved("/old/shared/../../secret", {"/copy/shared/../../secret"}) == "/old/shared/../../secret"
+
+
+def test_nobody_asks_for_files_of_a_checkpoint_that_was_not_moved() -> None:
+    asked: list[str] = []
+    checkpoint = replace(_checkpoint(directory="/srv/flink/job/chk-1"), exists=lambda uri: bool(asked.append(uri)))
+    assert checkpoint.resolve(AbsoluteFile(MERGED, 9)) == FileLocation(f"file://{MERGED.removeprefix('file:')}", 0, 9)
+    assert asked == []
