@@ -7,8 +7,12 @@ again. What must hold of every example:
 * metadata: a clean error with a place in it, or a value that is written back to exactly those bytes;
 * channel state: a clean error, or elements that frame back to the bytes of their channel, chunk by chunk; the same
   whether the file is at hand as a whole or in stretches; records in it decode, and have key groups, or a clean error;
+* on a disk, the whole checkpoint goes the way of ``cdr elements``: a plan at some parallelism and every element of
+  every channel, or a clean error;
 * cut short inside of anything that is referenced, a file is an error;
 * no example takes longer than a few seconds, or more than 64 MiB above its own size.
+
+Memory is weighed in one of ten examples; in the others nobody gets a gigabyte.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import argparse
 import faulthandler
 import json
 import random
+import resource
 import signal
 import sys
 import time
@@ -35,23 +40,42 @@ SECONDS = 5.0
 STUCK = 120.0
 """Seconds of a batch after which the process ends itself: compiled code does not answer a signal."""
 BATCH = 200
-WEIGHED = 50
+WEIGHED = 10
 """One in so many examples is done under a memory count, which makes it slow."""
 MOST_ABOVE = 64 * 1024 * 1024
+ROOM = 1 << 30
+"""By how much the address space may grow: whoever believes a number and asks for more is refused, and found."""
 
 
 def run(seed: int, first: int, count: int) -> list[str]:
     """Do examples; the sentences of those that broke a rule."""
     findings = []
-    for number in range(first, first + count):
-        if (number - first) % BATCH == 0:
-            faulthandler.dump_traceback_later(STUCK, exit=True, file=2)
-        try:
-            example(seed, number)
-        except Exception as error:
-            findings.append(f"--seed {seed} --example {number}: {type(error).__name__}: {error}")
+    with little_room():
+        for number in range(first, first + count):
+            if (number - first) % BATCH == 0:
+                faulthandler.dump_traceback_later(STUCK, exit=True, file=2)
+            try:
+                example(seed, number)
+            except Exception as error:
+                findings.append(f"--seed {seed} --example {number}: {type(error).__name__}: {error}")
     faulthandler.cancel_dump_traceback_later()
     return findings
+
+
+@contextmanager
+def little_room() -> Iterator[None]:
+    """Nobody gets much more address space than there is now; not on systems that do not tell how much that is."""
+    sizes = Path("/proc/self/statm")
+    if not sizes.is_file():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(sizes.read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def example(seed: int, number: int) -> None:
@@ -59,16 +83,16 @@ def example(seed: int, number: int) -> None:
     rng = random.Random(f"{seed}:{number}")
     item = corpus.choose(rng)
     data, damage = mutate.mutate(item, rng)
-    with _in_time():
+    with in_time():
         if number % WEIGHED == 0:
             with _in_memory(len(data)):
-                check(item, data, damage)
+                check(item, data, damage, number)
         else:
-            check(item, data, damage)
+            check(item, data, damage, number)
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
     def stop(_signal: int, _frame: Any) -> None:
         raise Broken(f"took longer than {SECONDS} s")
 

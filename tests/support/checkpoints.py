@@ -29,7 +29,7 @@ SHIPPED = (
 )
 """Checkpoints by name and number whose every element Flink's own classes have read, besides those of the harness."""
 
-_SPEC_OF = {"l": "a", "r": "a", "v": "a"}
+SPEC_OF = {"l": "a", "r": "a", "v": "a"}
 """Specs go by the first letter of a checkpoint's name; these jobs are job a with other state, another state backend or
 another version."""
 
@@ -68,7 +68,7 @@ class FixtureCheckpoints:
         if (name, n) not in self._given:
             path = self._folder / name / f"chk-{n}"
             assert path.is_dir(), f"{name} has no chk-{n}"
-            spec = FIXTURES / "specs" / f"{_SPEC_OF.get(name[0], name[0])}.yaml"
+            spec = FIXTURES / "specs" / f"{SPEC_OF.get(name[0], name[0])}.yaml"
             self._given[name, n] = FixtureCheckpoint(name, path, spec)
         return self._given[name, n]
 

@@ -7,7 +7,7 @@ only tests that hand a checkpoint to a real Flink need this. ``job.json`` tells 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,24 @@ def relocate(folder: Path) -> None:
     new = f"file:{folder.resolve()}"
     for file in folder.glob("chk-*/_metadata"):
         metadata = read_metadata(file.read_bytes())
-        moved = _moved(metadata, old, new)
+        moved = everywhere(metadata, lambda part: _moved(part, old, new))
         if moved != metadata:
             file.write_bytes(write_metadata(moved))
 
 
-def _moved(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, str):
-        return new + value.removeprefix(old) if value.startswith(f"{old}/") else value
+def everywhere(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A parsed value with every part of it changed, from the outside in; a part that is another now is left alone."""
+    changed = change(value)
+    if changed is not value:
+        return changed
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _moved(getattr(value, field.name), old, new) for field in fields(value)})
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return tuple(_moved(item, old, new) for item in value)
+        parts = {field.name: everywhere(getattr(value, field.name), change) for field in fields(value)}
+        return replace(value, **parts)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(everywhere(item, change) for item in value)
     return value
+
+
+def _moved(part: Any, old: str, new: str) -> Any:
+    inside = isinstance(part, str) and part.startswith(f"{old}/")
+    return new + part.removeprefix(old) if inside else part

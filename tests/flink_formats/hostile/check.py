@@ -23,8 +23,9 @@ from cdr_core.flink.types import RowData, Struct, TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, Window, windows
 from cdr_core.kernels import frames
 from cdr_core.rescale.cells import Extent, cells_of
-from tests.flink_formats.hostile.corpus import DIRECTORY, Item
+from tests.flink_formats.hostile.corpus import DIRECTORY, Item, uri_of
 from tests.flink_formats.hostile.mutate import Damage
+from tests.flink_formats.hostile.through import read_elements
 
 WINDOW = 1024
 KEY_GROUPS = 128
@@ -34,13 +35,15 @@ class Broken(Exception):
     """A rule does not hold."""
 
 
-def check(item: Item, data: bytes, damage: Damage) -> None:
-    """Raises :class:`Broken`, or whatever was raised and should not have been."""
+def check(item: Item, data: bytes, damage: Damage, number: int = 0) -> None:
+    """Raises :class:`Broken`, or whatever was raised and should not have been. ``number`` varies the wish of a plan."""
     if item.is_metadata:
         _check_metadata(item, data, damage)
     else:
         assert item.checkpoint is not None
-        _check_channels(item.checkpoint, {f"{DIRECTORY}/{item.name}": data}, damage, item.record)
+        _check_channels(item.checkpoint, {uri_of(item.name): data}, damage, item.record)
+    if item.spec:
+        read_elements(item.spec, item.all_files(data), number)
 
 
 def _check_metadata(item: Item, data: bytes, damage: Damage) -> None:
@@ -54,7 +57,7 @@ def _check_metadata(item: Item, data: bytes, damage: Damage) -> None:
         raise Broken("a file that was cut short was read")
     if encode_metadata(checkpoint.metadata) != data:
         raise Broken("what was read is not written back to the same bytes")
-    _check_channels(checkpoint, {f"{DIRECTORY}/{name}": held for name, held in item.files}, Damage(None))
+    _check_channels(checkpoint, {uri_of(name): held for name, held in item.files}, Damage(None))
 
 
 @dataclass(frozen=True)
