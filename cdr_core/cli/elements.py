@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,34 +61,31 @@ def _plan(checkpoint: str, spec: str, parallelism: str) -> Plan:
     return make_plan(open_checkpoint(checkpoint), parsed, wish, 1 << 62)
 
 
-def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """One after another: a batch of them at once would take many times the batch's memory."""
     from cdr_core.flink.decode.render import json_fields
 
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     columns = {name: batch.column(name).to_pylist() for name in SHOWN}
     fields = json_fields(batch.column(exchange.name))
-    lines = []
     for i in range(batch.num_rows):
         is_record = columns["kind"][i] == "record"
-        lines.append(
-            {
-                "exchange": exchange.name,
-                "gate": exchange.gate,
-                "up": channel.up,
-                "down": channel.down,
-                "pos": columns["pos"][i],
-                "from": columns["from_state"][i],
-                "kind": columns["kind"][i],
-                "ts": columns["ts"][i],
-                "key_group": columns["key_group"][i],
-                "owner": columns["owner"][i],
-                "row_kind": columns["row_kind"][i],
-                **({"fields": fields[i]} if is_record else {}),
-                "length": columns["length"][i],
-            }
-        )
-    return lines
+        yield {
+            "exchange": exchange.name,
+            "gate": exchange.gate,
+            "up": channel.up,
+            "down": channel.down,
+            "pos": columns["pos"][i],
+            "from": columns["from_state"][i],
+            "kind": columns["kind"][i],
+            "ts": columns["ts"][i],
+            "key_group": columns["key_group"][i],
+            "owner": columns["owner"][i],
+            "row_kind": columns["row_kind"][i],
+            **({"fields": fields[i]} if is_record else {}),
+            "length": columns["length"][i],
+        }
 
 
 def _as_text(line: dict[str, Any]) -> str:

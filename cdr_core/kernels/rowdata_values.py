@@ -100,7 +100,8 @@ def gather_decimals(data: Bytes, starts: Positions, lengths: Positions, limit: W
 def to_micros(millis: Positions, nanos: Positions, out: Positions) -> int:
     """Milliseconds and the nanos in them as microseconds; the index of the first that is finer or too far, or −1."""
     for i in range(millis.shape[0]):
-        if abs(millis[i]) >= _MAX_MICRO_MILLIS or nanos[i] >= NANOS_PER_MILLI or nanos[i] % 1000:
+        too_far = millis[i] >= _MAX_MICRO_MILLIS or millis[i] <= -_MAX_MICRO_MILLIS  # abs(-2**63) is negative
+        if too_far or nanos[i] >= NANOS_PER_MILLI or nanos[i] % 1000:
             return i
         out[i] = millis[i] * 1000 + nanos[i] // 1000
     return -1

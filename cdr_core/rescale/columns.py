@@ -15,7 +15,7 @@ from cdr_core.flink.elements import KINDS
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.kernels import frames
-from cdr_core.rescale.owners import record_owners, require_old_owner
+from cdr_core.rescale.owners import Misplaced, record_owners, require_old_owner
 from cdr_core.rescale.plan import Plan, PlannedExchange
 from cdr_core.rescale.source import place
 from cdr_core.rescale.spec import Partitioner
@@ -80,7 +80,8 @@ def element_columns(
     count = len(elements.starts)
     times, values = np.empty(count, np.int64), np.empty(count, np.int64)
     frames.element_times(elements.data, elements.starts, elements.tags, times, values)
-    timed = np.isin(elements.tags, (frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK))
+    _add_internal_times(elements, times)
+    timed = np.isin(elements.tags, _TIMED)
     columns = {
         "exchange": _repeated(pa.array([exchange.name]), count),
         "gate": _constant(exchange.gate, count),
@@ -97,7 +98,20 @@ def element_columns(
     try:
         return columns | _record_columns(exchange, elements, values, where, wanted or frozenset(), replace_text)
     except BadValue as error:
-        raise error.at(_exact(where, elements, error.record)) from None
+        raise error.at(_exact(where, elements, _index(elements, error.record))) from None
+    except Misplaced as error:
+        index = _index(elements, error.record)
+        raise error.at(_exact(where, elements, index), int(elements.positions[index])) from None
+
+
+_TIMED = (frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERNAL_WATERMARK)
+
+
+def _add_internal_times(elements: Elements, times: Longs) -> None:
+    """An internal watermark's time is behind a subpartition's number. They are rare, so that no kernel looks for them."""
+    for index in np.flatnonzero(elements.tags == frames.TAG_INTERNAL_WATERMARK).tolist():
+        end = int(elements.ends[index])
+        times[index] = int.from_bytes(elements.data[end - 8 : end].tobytes(), "big", signed=True)
 
 
 def _record_columns(
@@ -137,11 +151,15 @@ def _place(plan: Plan, number: int, elements: Elements) -> Where:
     return Where(plan.checkpoint, exchange.name, exchange.downstream, channel.down, exchange.gate, channel.up)
 
 
-def _exact(where: Where, elements: Elements, record: int) -> Where:
-    """The place of the record-th record, its length field included."""
+def _index(elements: Elements, record: int) -> int:
+    """Which of the elements is the record-th record."""
+    return int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
+
+
+def _exact(where: Where, elements: Elements, index: int) -> Where:
+    """The place of an element, its length field included."""
     if elements.base is None:
         return where
-    index = int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
     return replace(where, offset=elements.base + int(elements.starts[index]) - frames.LENGTH_BYTES)
 
 

@@ -11,6 +11,7 @@ from cdr_core.flink.decode import BadValue
 from cdr_core.flink.virtual_channel import windows
 from cdr_core.kernels import frames
 from cdr_core.rescale.columns import CONTENT, PLACE, Elements, element_columns, to_batch, value_fields
+from cdr_core.rescale.owners import Misplaced
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.source import open_channel
 
@@ -40,8 +41,8 @@ def element_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing.
 
-    Elements before one that does not fit its type are given before the error is raised. ``replace_text``: what is no
-    text is shown as U+FFFD.
+    Elements before one that does not fit its type, or is not where its key belongs, are given before the error is
+    raised. ``replace_text``: what is no text is shown as U+FFFD.
     """
     schema = element_schema(plan)
     if wanted is not None and OWNER.name in wanted:
@@ -53,12 +54,12 @@ def element_batches(
     for window in windows(channel, 0, channel.size, 0, WINDOW):
         positions = np.arange(window.position, window.position + len(window.starts), dtype=np.int64)
         elements = Elements(window.data, window.starts, window.ends, window.tags, positions, window.base)
-        failure: BadValue | None = None
+        failure: BadValue | Misplaced | None = None
         while True:
             try:
                 columns = element_columns(plan, number, elements, names, replace_text=replace_text)
                 break
-            except BadValue as error:  # found by its value or later by its key: fewer remain each time
+            except (BadValue, Misplaced) as error:  # found by its value or later by its key: fewer remain each time
                 failure = error
                 elements = _before(elements, error.record)
         columns["from_state"] = _states(elements, window.base, channel.input_size)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.errors import SpecRefused, Where
+from cdr_core.errors import NOWHERE, SpecRefused, Where
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription
@@ -23,6 +23,28 @@ Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
 
+class Misplaced(SpecRefused):
+    """A record that was not on its way to the owner of its key: ``record`` is its index among those looked at.
+
+    The caller knows the channel and raises it again with ``at`` so that the message says where.
+    """
+
+    def __init__(self, what: str, *, where: Where = NOWHERE, hint: str = "", record: int = -1) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.record = record
+
+    def at(self, where: Where, position: int) -> Misplaced:
+        """The same fault with its place; ``position`` is the record's in its virtual channel."""
+        return Misplaced(f"at position {position} {self.what}", where=where, hint=self.hint, record=self.record)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_misplaced, (self.what, self.where, self.hint, self.record))
+
+
+def _misplaced(what: str, where: Where, hint: str, record: int) -> Misplaced:
+    return Misplaced(what, where=where, hint=hint, record=record)
+
+
 def record_owners(
     exchange: PlannedExchange, description: TypeDescription, data: Bytes, starts: Longs, ends: Longs, where: Where
 ) -> Longs:
@@ -30,7 +52,8 @@ def record_owners(
 
     ``where`` names the virtual channel; its subtask is the old downstream one. Records that can only have one owner are
     not looked at. Raises BadValue, whose ``record`` counts these records, for a value that does not fit its type;
-    SpecRefused where the key or the owner function contradicts the records.
+    Misplaced, with such a ``record`` too, where the key contradicts the records, and SpecRefused where the owner
+    function does.
     """
     assert where.subtask is not None, "the old downstream subtask decides who may own a record"
     possible = exchange.possible_owners(where.subtask)
@@ -58,7 +81,7 @@ def lanes_of_groups(exchange: PlannedExchange, down: int, lanes: range) -> npt.N
 def window_owners(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> Longs:
     """Per element of a window of the channel the new downstream subtask of a record, and −1 for what is none.
 
-    Raises as :func:`record_owners`; a value that does not fit its type is named by its offset in the channel.
+    Raises as :func:`record_owners`; a record that does not fit is named by its offset in the channel.
     """
     records = window.records
     owners = np.full(len(records), -1, np.int64)
@@ -68,21 +91,31 @@ def window_owners(exchange: PlannedExchange, description: TypeDescription, windo
         owners[records] = record_owners(
             exchange, description, window.data, values[records], window.ends[records], where
         )
-    except BadValue as error:
-        start = int(window.starts[records][error.record]) - frames.LENGTH_BYTES
-        raise error.at(replace(where, offset=window.base + start)) from None
+    except (BadValue, Misplaced) as error:
+        raise placed(error, window, where) from None
     return owners
 
 
+def placed(error: BadValue | Misplaced, window: Window, where: Where) -> BadValue | Misplaced:
+    """The error about one of the window's records, with the place of that in the channel."""
+    index = int(np.flatnonzero(window.records)[error.record])
+    exact = replace(where, offset=window.base + int(window.starts[index]) - frames.LENGTH_BYTES)
+    return error.at(exact, window.position + index) if isinstance(error, Misplaced) else error.at(exact)
+
+
 def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
-    """Every record was on its way to the subtask that owned its key; another key group shows that the spec is wrong."""
+    """Every record was on its way to the subtask that owned its key.
+
+    Another key group shows that the spec is wrong, or the bytes are: Misplaced.
+    """
     owners = _owners_of(exchange.old_down, exchange.max_parallelism)[groups]
     wrong = np.flatnonzero(owners != where.subtask)
     if len(wrong):
-        raise SpecRefused(
+        raise Misplaced(
             f"a record's key belongs to old subtask {owners[wrong[0]]}, but the record was on its way to another",
             where=where,
-            hint="check the record type and the key in the job spec",
+            hint="check the record type and the key in the job spec; if they are right, the bytes are damaged",
+            record=int(wrong[0]),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames, keyed
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.other_elements import Rule, account, carried, kinds, rules
-from cdr_core.rescale.owners import lanes_of_groups, record_owners
+from cdr_core.rescale.owners import Misplaced, lanes_of_groups, placed, record_owners
 from cdr_core.rescale.plan import Plan, VirtualChannel
 from cdr_core.rescale.salvage import open_again
 from cdr_core.rescale.source import place
@@ -217,9 +217,8 @@ def _exact_place(where: Where, window: Window) -> Iterator[None]:
     """A value that does not fit is an error at its own offset, not only in its batch."""
     try:
         yield
-    except BadValue as error:
-        start = int(window.starts[window.records][error.record]) - frames.LENGTH_BYTES
-        raise error.at(replace(where, offset=window.base + start)) from None
+    except (BadValue, Misplaced) as error:
+        raise placed(error, window, where) from None
 
 
 @lru_cache(maxsize=64)

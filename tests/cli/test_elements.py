@@ -9,10 +9,21 @@ from pathlib import Path
 import pytest
 
 from cdr_core.audit.independent.framing import find_elements
+from cdr_core.audit.independent.keys import murmur, owner
+from cdr_core.cli import elements as elements_command
 from cdr_core.errors import NOWHERE
+from cdr_core.rescale.elements import OWNER, element_batches, element_schema
 from tests.cli.test_commands import Shell
 from tests.cli.test_commands import shell as shell
-from tests.support.written import SPEC, frame, record, write_checkpoint
+from tests.support.written import (
+    SPEC,
+    frame,
+    internal_watermark,
+    record,
+    status,
+    watermark,
+    write_checkpoint,
+)
 
 REBALANCE = SPEC.format(partitioner="rebalance")
 GOOD = b"".join(record(key, "abc") for key in range(6))
@@ -108,3 +119,37 @@ def test_an_owner_function_is_not_asked_about_text_that_was_replaced(shell: Shel
     code, out, _ = shell("elements", path, "--spec", spec, "--parallelism", "gen=1,slow=3", "--replace-text", "--json")
     assert code == 0
     assert [json.loads(line)["owner"] for line in out.splitlines()] == [0, None, None]
+
+
+def test_a_key_that_belongs_elsewhere_is_named_behind_the_good_records_and_may_be_damage(
+    shell: Shell, tmp_path: Path
+) -> None:
+    owners = [owner(murmur(key) % 128, 2, 128) for key in range(40)]
+    good, bad = [key for key in range(40) if owners[key] == 1], owners.index(0)
+    before = b"".join(map(record, good[:3])) + watermark(5)
+    path = write_checkpoint(tmp_path / "chk-1", 1, 2, {(0, 1): before + record(bad) + record(good[4])})
+    code, out, err = shell("elements", path, "--spec", SPEC.format(partitioner="hash"), "--json")
+    assert code == 3
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["fields"]["f0"] for line in lines[:3]] == good[:3]
+    assert [line["kind"] for line in lines[3:]] == ["watermark"]
+    assert "at position 4 a record's key belongs to old subtask 0" in err
+    assert f"channel 0, offset {len(before)} of the channel" in err
+    assert "if they are right, the bytes are damaged" in err
+
+
+def test_watermarks_of_both_kinds_show_their_time(shell: Shell, tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): watermark(7) + internal_watermark(-8) + status(True)})
+    code, out, _ = shell("elements", path, "--spec", REBALANCE, "--json")
+    assert code == 0
+    shown = [(line["kind"], line["ts"]) for line in map(json.loads, out.splitlines())]
+    assert shown == [("watermark", 7), ("internal_watermark", -8), ("watermark_status", None)]
+
+
+def test_lines_are_made_one_after_another(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): GOOD})
+    plan = elements_command._plan(path, REBALANCE, "same")
+    (batch,) = element_batches(plan, 0, frozenset(element_schema(plan).names) | {OWNER.name})
+    lines = elements_command._lines(plan, 0, batch)
+    assert not isinstance(lines, list)
+    assert next(lines)["pos"] == 0

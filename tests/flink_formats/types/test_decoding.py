@@ -172,7 +172,11 @@ FAULTS = {
     ],
     "ROWDATA<a TIME>": [(struct.pack("<iQQ", 0x10000000, 0, 86_400_000), "no date or time")],
     "ROWDATA<a DECIMAL(3, 0)>": [(struct.pack("<iQQ", 0x10000000, 0, 1000), "more digits than its type")],
-    "ROWDATA<a TIMESTAMP(3)>": [(struct.pack("<iQQ", 0x10000000, 0, 2**62), "no timestamp")],
+    "ROWDATA<a TIMESTAMP(3)>": [
+        (struct.pack("<iQQ", 0x10000000, 0, 2**62), "no timestamp"),
+        (struct.pack("<iQq", 0x10000000, 0, -(2**63)), "no timestamp"),
+        (struct.pack("<iQq", 0x10000000, 0, -(2**63) + 1), "no timestamp"),
+    ],
     "ROWDATA<a TIMESTAMP(6)>": [
         (struct.pack("<iQQQ", 0x18000000, 0, 16 << 32 | 1, 0), "finer than its type"),
         (struct.pack("<iQQ", 0x10000000, 0, 16 << 32), "lies outside its row"),
