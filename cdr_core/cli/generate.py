@@ -131,12 +131,16 @@ def _range(text: str) -> tuple[int, int]:
 
 def _show(path: str, generated: Generated, as_json: bool) -> None:
     exchanges = generated.exchanges
-    value: dict[str, Any] = {
-        "path": path,
-        "records": sum(exchange.records for exchange in exchanges),
+    totals = {
         "elements": sum(exchange.elements for exchange in exchanges),
+        "records": sum(exchange.records for exchange in exchanges),
         "bytes": sum(exchange.bytes for exchange in exchanges),
         "buffers": generated.buffers,
+    }
+    value: dict[str, Any] = {
+        "path": path,
+        "totals": totals,
+        **totals,  # where they were before there were totals, as inspect has them
         "files": generated.files + 1,
         "exchanges": [asdict(exchange) for exchange in exchanges],
     }

@@ -108,7 +108,7 @@ _TIMED = (frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INT
 
 
 def _add_internal_times(elements: Elements, times: Longs) -> None:
-    """An internal watermark's time is behind a subpartition's number. They are rare, so that no kernel looks for them."""
+    """An internal watermark's time is behind a subpartition's number. Rare, so that no kernel looks for them."""
     for index in np.flatnonzero(elements.tags == frames.TAG_INTERNAL_WATERMARK).tolist():
         end = int(elements.ends[index])
         times[index] = int.from_bytes(elements.data[end - 8 : end].tobytes(), "big", signed=True)

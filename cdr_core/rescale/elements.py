@@ -14,6 +14,7 @@ from cdr_core.rescale.columns import CONTENT, PLACE, Elements, element_columns, 
 from cdr_core.rescale.owners import Misplaced
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.source import open_channel
+from cdr_core.rescale.stretches import Stretch
 
 WINDOW = 1024 * 1024
 """Bytes decoded at once."""
@@ -37,12 +38,17 @@ OWNER = pa.field("owner", pa.int32())
 
 
 def element_batches(
-    plan: Plan, number: int, wanted: frozenset[str] | None = None, *, replace_text: bool = False
+    plan: Plan,
+    number: int,
+    wanted: frozenset[str] | None = None,
+    *,
+    replace_text: bool = False,
+    stretch: Stretch | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing.
 
     Elements before one that does not fit its type, or is not where its key belongs, are given before the error is
-    raised. ``replace_text``: what is no text is shown as U+FFFD.
+    raised. ``replace_text``: what is no text is shown as U+FFFD. ``stretch``: only those.
     """
     schema = element_schema(plan)
     if wanted is not None and OWNER.name in wanted:
@@ -51,7 +57,9 @@ def element_batches(
         schema = pa.schema([field for field in schema if field.name in wanted])
     channel = open_channel(plan, number)
     names = frozenset(schema.names)
-    for window in windows(channel, 0, channel.size, 0, WINDOW):
+    part = stretch or Stretch(number)
+    end = channel.size if part.end is None else part.end
+    for window in windows(channel, part.begin, end, part.position, WINDOW):
         positions = np.arange(window.position, window.position + len(window.starts), dtype=np.int64)
         elements = Elements(window.data, window.starts, window.ends, window.tags, positions, window.base)
         failure: BadValue | Misplaced | None = None

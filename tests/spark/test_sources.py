@@ -19,6 +19,7 @@ from cdr_core.spark.session import open_session
 from cdr_core.spark.sources import register
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.spark.conftest import HOME
+from tests.spark.test_sources_splits import EVERY_TYPE
 from tests.support import written
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -227,3 +228,15 @@ def test_a_string_that_is_no_text_fails_unless_it_is_to_be_replaced(spark: Any, 
     assert [row.text for row in shown] == ["x", "\ufffd"]
     with pytest.raises(Exception, match="option 'text' is 'drop'; write fail or replace"):
         reader.option("text", "drop").load(path).collect()
+
+
+def test_a_column_of_every_sql_type_reaches_spark(spark: Any, tmp_path: Path) -> None:
+    made = make(tmp_path / "chk-1", EVERY_TYPE, "1", "20kB", record_bytes="400-600")
+    frame = spark.read.format("flink_channel_state").option("spec", EVERY_TYPE).load(str(made.path))
+    kinds = dict(frame.select("main.*").dtypes)
+    assert (kinds["t6"], kinds["l0"], kinds["l6"]) == ("timestamp_ntz", "timestamp", "timestamp")
+    rows = frame.orderBy("pos").selectExpr("unix_micros(main.l6) l6", "cast(main.t6 as string) t6", "main").collect()
+    mine = made.channel(0)["main"].combine_chunks()
+    assert [row.l6 for row in rows] == mine.field("l6").cast("int64").to_pylist()
+    assert [row.main and row.main.t6 for row in rows] == mine.field("t6").to_pylist()
+    assert len(rows) > 20

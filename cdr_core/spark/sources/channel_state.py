@@ -1,8 +1,10 @@
 """``spark.read.format("flink_channel_state").option("spec", S).load(CHECKPOINT)``: every in-flight element as a row.
 
-Partitions are batches of virtual channels. Filters on exchange, gate, up and down choose channels before a byte is
-read; one on kind drops elements before they reach Spark. A read schema (``.schema("exchange string, pos long")``)
-prunes columns: only those are handed over, and without a struct column nothing is decoded.
+Partitions are splits of up to 16 MiB: small virtual channels together, a large one in stretches between records. (A
+large one on S3 is one partition, since finding those would fetch all of it twice.) Filters on exchange, gate, up and
+down choose channels before a byte is read; one on kind drops elements before they reach Spark. A read schema
+(``.schema("exchange string, pos long")``) prunes columns: only those are handed over, and without a struct column
+nothing is decoded.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cdr_core.rescale.plan import Plan
+    from cdr_core.rescale.stretches import Stretch
 
 PUSHED = frozenset({"exchange", "gate", "up", "down", "kind"})
 PARTITION_BYTES = 16 * 1024 * 1024
@@ -44,15 +47,15 @@ class ChannelStateSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         chosen(self.options, "text", TEXT)
-        return ChannelStateReader(dict(self.options), to_arrow_schema(schema))
+        return ChannelStateReader(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
 
 
-class Channels(InputPartition):
-    """Numbers of virtual channels in the plan."""
+class Split(InputPartition):
+    """Stretches of virtual channels of the plan."""
 
-    def __init__(self, numbers: tuple[int, ...]) -> None:
-        super().__init__(numbers)
-        self.numbers = numbers
+    def __init__(self, stretches: tuple[Stretch, ...]) -> None:
+        super().__init__(stretches)
+        self.stretches = stretches
 
 
 class ChannelStateReader(DataSourceReader):
@@ -68,34 +71,37 @@ class ChannelStateReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from cdr_core.rescale.elements import element_schema
+        from cdr_core.rescale.stretches import stretches
 
         plan = _plan(self._options)
         require_columns(self._schema.names, element_schema(plan).names)
-        batches: list[list[int]] = []
+        splits: list[list[Stretch]] = []
         room = 0
         for number, channel in enumerate(plan.channels):
             exchange = plan.exchanges[channel.exchange]
             place = {"exchange": exchange.name, "gate": exchange.gate, "up": channel.up, "down": channel.down}
             if not passes(self._tests, place):
                 continue
-            if not batches or room < channel.bytes:
-                batches.append([])
-                room = PARTITION_BYTES
-            batches[-1].append(number)
-            room -= channel.bytes
-        return [Channels(tuple(batch)) for batch in batches] or [Channels(())]
+            for stretch in stretches(plan, number, PARTITION_BYTES):
+                size = channel.bytes if stretch.end is None else stretch.end
+                if not splits or room < size - stretch.begin:
+                    splits.append([])
+                    room = PARTITION_BYTES
+                splits[-1].append(stretch)
+                room -= size - stretch.begin
+        return [Split(tuple(each)) for each in splits] or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from cdr_core.rescale.elements import element_batches
 
-        assert isinstance(partition, Channels)
-        if not partition.numbers:
+        assert isinstance(partition, Split)
+        if not partition.stretches:
             return
         plan = _plan(self._options)
         wanted = frozenset(self._schema.names) | {"kind"}
         replace_text = chosen(self._options, "text", TEXT) == "replace"
-        for number in partition.numbers:
-            for batch in element_batches(plan, number, wanted, replace_text=replace_text):
+        for part in partition.stretches:
+            for batch in element_batches(plan, part.channel, wanted, replace_text=replace_text, stretch=part):
                 kept = self._kept(batch)
                 # The wished schema may say "nullable" where ours does not, and Spark compares to the letter.
                 yield kept.from_arrays([kept.column(name) for name in self._schema.names], schema=self._schema)

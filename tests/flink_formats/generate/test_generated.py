@@ -44,7 +44,8 @@ def test_what_was_made_is_read_back_with_equal_totals_order_and_owners(
     said = json.loads(capsys.readouterr().out)
     totals = made.description["totals"]
     assert made.description["version"] == version
-    assert totals == {name: said[name] for name in ("bytes", "buffers", "records", "elements")}
+    assert totals == said["totals"] == {name: said[name] for name in ("bytes", "buffers", "records", "elements")}
+    assert said["path"] == str(made.path)
     assert said["files"] == len(list(made.path.iterdir()))
     assert abs(said["bytes"] - 100_000) < 9 * 250
     assert (said["files"] == 1) is inline

@@ -35,15 +35,18 @@ class Broken(Exception):
     """A rule does not hold."""
 
 
-def check(item: Item, data: bytes, damage: Damage, number: int = 0) -> None:
-    """Raises :class:`Broken`, or whatever was raised and should not have been. ``number`` varies the wish of a plan."""
+def check(item: Item, data: bytes, damage: Damage, wish: int | None = 0) -> None:
+    """Raises :class:`Broken`, or whatever was raised and should not have been.
+
+    ``wish`` varies the parallelism of the plan that elements are read by; without it none are.
+    """
     if item.is_metadata:
         _check_metadata(item, data, damage)
     else:
         assert item.checkpoint is not None
         _check_channels(item.checkpoint, {uri_of(item.name): data}, damage, item.record)
-    if item.spec:
-        read_elements(item.spec, item.all_files(data), number)
+    if item.spec and wish is not None:
+        read_elements(item.spec, item.all_files(data), wish)
 
 
 def _check_metadata(item: Item, data: bytes, damage: Damage) -> None:
