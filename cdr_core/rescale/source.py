@@ -31,8 +31,10 @@ from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
 __all__ = [
+    "announced_payload",
     "announced_size",
     "bytes_at",
+    "chunks_of",
     "open_channel",
     "open_checkpoint",
     "open_planned",
@@ -40,6 +42,7 @@ __all__ = [
     "payload_size",
     "place",
     "sides",
+    "unlike",
 ]
 
 

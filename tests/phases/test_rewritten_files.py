@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from cdr_core.flink.state.snapshots import FullHandle
 from tests.phases.test_rewritten_checkpoint import request_of, rewrite
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.relocate import relocate
 
 
 def planned(source: Path, spec: Path, parallelism: str, out: Path) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
@@ -106,7 +108,9 @@ def test_files_where_cdr_cannot_look_are_unknown_and_others_are_there(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
     shipped = fixture_checkpoint("a_p2_rocksdb_incremental")
-    source, out = shipped.copy(tmp_path / "chk-2"), tmp_path / "out"
+    home, out = Path(shutil.copytree(shipped.path.parent, tmp_path / "job")), tmp_path / "out"
+    relocate(home)
+    source = home / "chk-2"
     assert planned(source, shipped.spec, "same", out)[0]["state"]["missing"] == []
     one = planned(source, shipped.spec, "same", out)[0]["state"]["depends_on"][0]
 

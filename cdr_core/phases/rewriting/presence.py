@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +24,8 @@ class Presence(StrEnum):
     THERE = "there"
     MISSING = "missing"
     OTHER_SIZE = "of another size than its checkpoint says"
+    MOVED = "beside the checkpoint, not where that says"
+    """It was moved with the checkpoint: cdr can read it, but Flink looks nowhere else than the metadata says."""
     UNKNOWN = "unknown"
     """It is where cdr cannot look, for want of a client or of permission; Flink may find it."""
 
@@ -61,14 +63,16 @@ def _look(checkpoint: Checkpoint, file: StateFile) -> Found:
         if isinstance(file, RelativeFile):
             raise  # beside a _metadata that was just read: something is to be put right
         return Found(Presence.UNKNOWN)
+    if location != replace(checkpoint, exists=None).resolve(file):
+        return Found(Presence.MOVED, size)
     expected = file.size if isinstance(file, RelativeFile) else -1
     return Found(Presence.THERE if expected in (-1, size) else Presence.OTHER_SIZE, size)
 
 
 def missing_of(outside: Mapping[str, Found]) -> dict[str, list[str]]:
-    """Of files that stay outside: those that are not there, and those that cdr cannot look for."""
-    named = {"missing": Presence.MISSING, "unknown": Presence.UNKNOWN}
+    """Of files that stay outside: those that are not where Flink will look, and those that cdr cannot look for."""
+    named = {"missing": (Presence.MISSING, Presence.MOVED), "unknown": (Presence.UNKNOWN,)}
     return {
-        name: sorted(path for path, found in outside.items() if found.presence is presence)
-        for name, presence in named.items()
+        name: sorted(path for path, found in outside.items() if found.presence in presences)
+        for name, presences in named.items()
     }
