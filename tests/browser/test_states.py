@@ -132,11 +132,8 @@ def test_a_plan_that_is_not_there_leads_back_to_all_drills(live: Live, screen: S
 
 
 def test_older_drills_are_a_click_away(screen: Screen) -> None:
-    def pretend(route: Route) -> None:
-        answer = route.fetch()
-        route.fulfill(response=answer, json=answer.json() | {"total": 250})
-
-    screen.page.route(re.compile(r"/api/v1/drills\?"), pretend)
+    answer = screen.page.request.get("/cdr/api/v1/drills").json()
+    screen.page.route(re.compile(r"/api/v1/drills\?"), lambda route: route.fulfill(json=answer | {"total": 250}))
     screen.page.goto("/cdr/drills")
     with screen.page.expect_request(re.compile(r"offset=100")):
         screen.page.get_by_test_id("older").click()
