@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from cdr_core.cli import main
@@ -248,3 +249,19 @@ def test_exact_warns_of_an_owner_function_that_contradicts_where_records_were_go
     assert code == 0
     assert f"would have sent {misplaced} of 5 records elsewhere" in value["warnings"][0]
     assert planner.value(*arguments, "same", "--exact")[1]["warnings"] == []
+
+
+def test_a_table_that_cannot_be_appended_to_is_refused_by_name_in_the_plan(
+    planner: Planner, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    """004-18: a Paimon table with a primary key needs writers that cdr has not."""
+    from pypaimon import CatalogFactory, Schema
+
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    columns = pa.schema([pa.field("pos", pa.int64(), nullable=False)])
+    schema = Schema.from_pyarrow_schema(columns, primary_keys=["pos"], options={"bucket": "1"})
+    catalog.create_table("db.rows", schema, False)
+    code, value = planner.value(*of(fixture_checkpoint("a_p3_thr0", 2)), "--to", f"paimon:{tmp_path}/db.rows")
+    assert code == 3
+    assert any("table db.rows has a primary key" in str(refusal) for refusal in value["refused"])

@@ -83,6 +83,7 @@ def test_only_a_completed_checkpoint_expires(repository: Repository, draining: A
 
 
 def test_prepared_output_is_recorded_once(repository: Repository, draining: Attempt) -> None:
+    """004-12"""
     value = prepared(1, 1, "a", watermark=-5, idle=True)
     assert do(
         repository,
