@@ -110,7 +110,7 @@ def test_two_clicks_are_one_checkpoint(states: States, screen: Screen) -> None:
 
 def test_an_answer_to_an_older_search_is_not_shown(page_of: Screen, states: States) -> None:
     page, held = page_of.page, list[Route]()
-    page.route(re.compile(r"[?&]q=nothing-fits-this"), held.append)
+    page.route(re.compile(r"[?&]q=nothing-fits-this"), lambda route: held.append(route))
     with page.expect_request(re.compile(r"q=nothing-fits-this")):
         page.get_by_test_id("search").fill("nothing-fits-this")
     page.get_by_test_id("search").fill(states.draining)
