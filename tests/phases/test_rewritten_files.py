@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,9 @@ from cdr_core.flink.metadata import (
     write_metadata,
 )
 from cdr_core.flink.state.snapshots import FullHandle
+from tests.audit.recovered import validate
+from tests.cli.test_commands import Shell, WithoutSpark
+from tests.cli.test_commands import shell as shell
 from tests.phases.test_rewritten_checkpoint import request_of, rewrite
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
@@ -92,7 +96,7 @@ def test_state_whose_head_cannot_be_read_is_refused_with_its_operator(
 
 
 def test_files_outside_that_are_missing_are_a_warning_of_the_plan_and_named_in_the_receipt(
-    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     """The shared files of this one stayed where Flink wrote them: on another machine."""
     source, out = fixture_checkpoint("r_p3_rocks_inc_true"), tmp_path / "out"
@@ -100,7 +104,12 @@ def test_files_outside_that_are_missing_are_a_warning_of_the_plan_and_named_in_t
     assert (refused, len(value["state"]["missing"]), value["state"]["unknown"]) == ((), 15, [])
     assert value["state"]["missing"] == value["state"]["depends_on"]
     assert [value["state"]["missing"][0] in warning for warning in value["warnings"]] == [True]
-    receipt = rewrite(source.path, source.spec, "same", out)
+    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", lambda settings: WithoutSpark())
+    arguments = ("--spec", str(source.spec), "--parallelism", "same", "--to", f"checkpoint:{out}")
+    code, said, _ = shell("recover", str(source.path), *arguments)
+    assert (code, "missing  15 files outside" in said) == (0, True)
+    receipt = json.loads((out / "cdr-receipt.json").read_text())
+    validate(receipt)
     assert receipt["checkpoint"]["missing"] == value["state"]["missing"]
 
 
