@@ -18,6 +18,8 @@ from tests.benchmarks.report import RESULTS, write_page, write_result
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("formats", "kernels", "phases", "spill", "checkpoints", "recoveries", "memory", "page")
+ON_REQUEST = ("flink",)
+"""Only when it is named: it needs the jars of a Flink, which are fetched when they are not there."""
 HEADROOM = 1 << 30
 """Bytes of the disk that a benchmark leaves alone."""
 
@@ -34,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, beside baselines of the same run.")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)}; all by default")
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)} (all by default), or flink"
+    )
     parser.add_argument("--runs", type=int, default=5, help="how often each figure is taken; the median counts")
     parser.add_argument("--large", type=int, default=0, help="bytes of the largest checkpoint, 4 GB by default")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where there is room to work")
@@ -42,9 +46,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--tiny", action="store_true", help="a few hundred kilobytes: shows only that it works")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.groups) - set(GROUPS))
+    unknown = sorted(set(options.groups) - {*GROUPS, *ON_REQUEST})
     if unknown:
-        parser.error(f"{unknown[0]!r} is no group; there are {', '.join(GROUPS)}")
+        parser.error(f"{unknown[0]!r} is no group; there are {', '.join((*GROUPS, *ON_REQUEST))}")
     return options
 
 

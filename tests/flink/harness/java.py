@@ -26,8 +26,6 @@ _OPENED = ("java.lang", "java.net", "java.nio", "java.time", "java.util", "java.
 """Packages of java.base that Flink reaches into by reflection, as its own start scripts allow it to."""
 
 _FLAGS = (
-    "-Xmx1g",
-    "-XX:MaxDirectMemorySize=1g",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # a run lasts seconds: the second compiler would only take the cores
     "-Xshare:auto",
@@ -40,12 +38,16 @@ class FlinkFailed(Exception):
     """A program in the JVM failed; the message ends with what it said last."""
 
 
-def run(version: str, program: str, arguments: Iterable[str], seconds: float) -> list[str]:
-    """Runs a program on the jars of this Flink; the lines it printed. One JVM at a time, machine-wide per checkout."""
+def run(version: str, program: str, arguments: Iterable[str], seconds: float, memory: str = "1g") -> list[str]:
+    """Runs a program on the jars of this Flink; the lines it printed. One JVM at a time, machine-wide per checkout.
+
+    ``memory`` is what it has of heap, and again of memory outside of it.
+    """
     classes = compiled(version)
     path = os.pathsep.join([str(SOURCES), str(classes), *map(str, _jars(install(version)))])
     with alone("jvm"), tempfile.TemporaryDirectory(prefix="cdr-flink-") as scratch:
-        own = (f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}")
+        room = (f"-Xmx{memory}", f"-XX:MaxDirectMemorySize={memory}")
+        own = (*room, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}")
         command = [str(_java().executable), *_FLAGS, *own, "-cp", path, program, *arguments]
         return _run(command, scratch, program, seconds)
 

@@ -32,7 +32,8 @@ class Job:
     The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
     ``checkpoints`` in all, and not before the slow operator has taken ``after_records`` since the job was started.
     ``flink`` are options of Flink. ``shipped`` is a job of a checkpoint that this harness did not make (``b`` and ``e``
-    are keyed bytes, ``f`` is SQL); there they are for the newest Flink only.
+    are keyed bytes, ``f`` is SQL); there they are for the newest Flink only. ``memory`` is what the JVM has of heap,
+    and again of memory outside of it.
     """
 
     version: str = "2.3.0"
@@ -50,6 +51,7 @@ class Job:
     checkpoints: int = 2
     after_records: int = 0
     shipped: bool = False
+    memory: str = "1g"
     flink: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, generator: int, sequence: int) -> int:
@@ -125,15 +127,27 @@ def go_on(job: Job, checkpoint: Path, parallelism: int, to: Path) -> Made:
     return make(replace(begun, **kept, flink=flink), to)
 
 
-def run_job(job: Job, *, seen: Path | None = None) -> list[str]:
+def seconds_to_restore(job: Job, checkpoint: Path, parallelism: int) -> float:
+    """Restores at this parallelism and ends the job when all of it runs; from the first subtask that began to restore
+    to the last one that ran.
+    """
+    begun = replace(restored(job, checkpoint, parallelism), pause_micros=job.pause_micros)
+    lines = run_job(begun, only_restored=True)
+    (millis,) = (line.removeprefix("restored ") for line in lines if line.startswith("restored "))
+    return int(millis) / 1000
+
+
+def run_job(job: Job, *, seen: Path | None = None, only_restored: bool = False) -> list[str]:
     """Runs the job exactly with its options of Flink; what it printed."""
     options = {**_camel(asdict(job)), "maxParallelism": MAX_PARALLELISM, "limitMillis": int(LIMIT_SECONDS * 1000)}
     options["seen"] = str(seen) if seen else None
-    del options["version"], options["shipped"]
+    options["onlyRestored"] = only_restored
+    del options["version"], options["shipped"], options["memory"]
     with tempfile.NamedTemporaryFile("w", prefix="cdr-flink-", suffix=".json") as file:
         json.dump(options, file)
         file.flush()
-        return run(job.version, "cdr.shipped.Main" if job.shipped else "cdr.Run", [file.name], LIMIT_SECONDS + 30)
+        program = "cdr.shipped.Main" if job.shipped else "cdr.Run"
+        return run(job.version, program, [file.name], LIMIT_SECONDS + 30, job.memory)
 
 
 def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:

@@ -24,6 +24,8 @@ public final class Options implements Serializable {
     public int checkpoints;
     public long afterRecords;
     public long limitMillis;
+    /** Whether a restored job is ended as soon as all of it runs. */
+    public boolean onlyRestored;
     /** A folder for what the job has seen; null when nobody wants to know. */
     public String seen;
     public HashMap<String, String> flink = new HashMap<>();

@@ -54,12 +54,33 @@ public final class Run {
             cluster.start();
             JobGraph graph = env.getStreamGraph().getJobGraph();
             cluster.submitJob(graph).get();
-            if (options.restores() && options.checkpoints == 0) {
+            if (options.onlyRestored) {
+                restore(cluster, graph.getJobID(), options);
+            } else if (options.restores() && options.checkpoints == 0) {
                 finish(cluster, graph.getJobID(), options);
             } else {
                 checkpoint(cluster, graph.getJobID(), options);
             }
         }
+    }
+
+    /** Prints how long it took from the first subtask that began to restore to the last one that ran. */
+    private static void restore(MiniCluster cluster, JobID job, Options options) throws Exception {
+        long deadline = System.currentTimeMillis() + options.limitMillis;
+        AccessExecutionGraph graph = cluster.getExecutionGraph(job).get();
+        while (!running(graph)) {
+            refuse(cluster, job, deadline);
+            Thread.sleep(20);
+            graph = cluster.getExecutionGraph(job).get();
+        }
+        long begun = Long.MAX_VALUE;
+        long ended = 0;
+        for (AccessExecutionVertex subtask : graph.getAllExecutionVertices()) {
+            begun = Math.min(begun, subtask.getStateTimestamp(ExecutionState.INITIALIZING));
+            ended = Math.max(ended, subtask.getStateTimestamp(ExecutionState.RUNNING));
+        }
+        System.out.println("restored " + (ended - begun));
+        end(cluster, job);
     }
 
     private static void checkpoint(MiniCluster cluster, JobID job, Options options) throws Exception {
@@ -77,6 +98,10 @@ public final class Run {
             String path = cluster.triggerCheckpoint(job).get(options.limitMillis, TimeUnit.MILLISECONDS);
             System.out.println("checkpoint " + path);
         }
+        end(cluster, job);
+    }
+
+    private static void end(MiniCluster cluster, JobID job) throws Exception {
         cluster.cancelJob(job).get();
         while (!cluster.getJobStatus(job).get().isGloballyTerminalState()) {
             Thread.sleep(20);
