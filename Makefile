@@ -16,7 +16,7 @@ UPGRADE ?=
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-.PHONY: help setup check test test-flink test-airflow test-browser fuzz seeds bench demo up down lock docs clean
+.PHONY: help setup check test test-flink test-airflow test-browser fuzz seeds schedules bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -46,6 +46,9 @@ fuzz: setup ## hostile bytes against the readers; EXAMPLES=200000, goes on where
 
 seeds: setup ## RUNS=1498 recoveries with crashes and checkpoints on busy cores, counted in docs/seeds-runs.json
 	@NUMBA_CACHE_DIR="$${NUMBA_CACHE_DIR:-$(CURDIR)/.cdr/numba}" .venv/bin/python -m tests.seeds $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+schedules: setup ## RUNS=10000 random schedules of the drain and its checkpoints, counted in docs/schedules-runs.json
+	@.venv/bin/python -m tests.drain.simulate --record docs/schedules-runs.json $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 bench: setup ## measure beside baselines of the same run; ARGS="kernels --scratch DIR" for some; into docs/benchmarks
 	@.venv/bin/python -m tests.benchmarks $(ARGS)
