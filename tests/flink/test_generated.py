@@ -1,15 +1,16 @@
-"""``cdr generate`` writes Flink's format: Flink's own classes read in it what we read."""
+"""``cdr generate`` writes Flink's format: Flink's own classes read in it what we read, and a job restores it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.flink.harness import write_oracle
+from tests.flink.harness import Job, restore, write_oracle
 from tests.support.checkpoints import FIXTURES
-from tests.support.elements import assert_elements_equal
+from tests.support.elements import assert_elements_equal, element_rows
 from tests.support.generated import generated
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -38,3 +39,23 @@ def test_flink_reads_a_generated_checkpoint_element_by_element(
     assert not any(line["partial_left_over"] for line in oracle.lines["channel"])
     assert sum(element.from_state == "input+output" for element in oracle.elements) > 0
     assert assert_elements_equal(checkpoint, text, oracle) > 5
+
+
+@pytest.mark.parametrize("parallelism", [3, pytest.param(2, marks=pytest.mark.full)])
+def test_flink_restores_a_generated_checkpoint_and_its_job_sees_every_record_once_at_its_owner(
+    flink: str, tmp_path: Path, parallelism: int
+) -> None:
+    """The generated operators have nothing but in-flight data, so that the job's own sources begin at their start."""
+    job = Job(records=5, generators=parallelism)
+    text = (FIXTURES / "specs" / f"{job.job}.yaml").read_text()
+    checkpoint = Path(generated(tmp_path / "chk-1", size="100kB", spec=text, buffer="2KiB", parallelism="3"))
+    in_flight = Counter(
+        (value["f1"], value["f2"], value["f0"])
+        for row in element_rows(checkpoint, text)
+        if (value := row["main"]) is not None
+    )
+    seen = restore(job, checkpoint, parallelism)
+    own = Counter((generator, sequence, job.key(generator, sequence)) for generator, sequence in job.all_records)
+    assert Counter((sight.generator, sight.sequence, sight.key) for sight in seen.sights) == in_flight + own
+    assert all(sight.home for sight in seen.sights)
+    assert in_flight.total() > 100

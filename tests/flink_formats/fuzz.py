@@ -28,6 +28,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -135,12 +136,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--example", type=int, help="do this one and nothing else")
     parser.add_argument("--state", type=Path, default=Path(".cdr/fuzz.json"), help="how far earlier runs came")
+    parser.add_argument("--record", type=Path, help="write there what came out, as docs/fuzz-runs.json has it")
     options = parser.parse_args(arguments)
     if options.example is not None:
         example(options.seed, options.example)
         print("it holds")
         return 0
-    return _go_on(options.seed, options.examples, options.state)
+    outcome = _go_on(options.seed, options.examples, options.state)
+    if options.record:
+        _record(options.seed, options.state, options.record)
+    return outcome
+
+
+def _record(seed: int, state: Path, record: Path) -> None:
+    """What has been done with this seed so far, whichever runs did it."""
+    mine = json.loads(state.read_text())[str(seed)]
+    value = {
+        "version": 1,
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": seed,
+        "examples": mine["done"],
+        "read_from_a_disk": -(-mine["done"] // THROUGH),
+        "weighed": -(-mine["done"] // WEIGHED),
+        "findings": mine["findings"],
+    }
+    record.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def _go_on(seed: int, examples: int, state: Path) -> int:

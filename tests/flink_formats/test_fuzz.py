@@ -80,6 +80,8 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path, capsys: pytest.C
     state = tmp_path / "fuzz.json"
     arguments = ["--state", str(state), "--seed", "5"]
     assert fuzz.main([*arguments, "--examples", "10"]) == 0
-    assert fuzz.main([*arguments, "--examples", "30"]) == 0
+    assert fuzz.main([*arguments, "--examples", "30", "--record", str(tmp_path / "runs.json")]) == 0
     assert "examples 10 to 30" in capsys.readouterr().out
     assert json.loads(state.read_text())["5"]["done"] == 30
+    recorded = json.loads((tmp_path / "runs.json").read_text())
+    assert (recorded["seed"], recorded["examples"], recorded["weighed"], recorded["findings"]) == (5, 30, 3, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def assert_elements_equal(checkpoint: Path | str, spec: str, oracle: Oracle) -> 
             records += element.is_record
     assert not any(expected.values())
     return records
+
+
+def element_rows(checkpoint: Path | str, spec: str) -> Iterator[dict[str, Any]]:
+    """Every element that we read in the checkpoint."""
+    plan = make_plan(open_checkpoint(str(checkpoint)), parse_spec(spec), parse_parallelism("same"), 1 << 30)
+    for number in range(len(plan.channels)):
+        for batch in element_batches(plan, number):
+            yield from batch.to_pylist()
 
 
 def _assert_equal(row: dict[str, Any], element: Element, exchange: PlannedExchange) -> None:
