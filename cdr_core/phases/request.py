@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.settings import Settings, parse_duration
-from cdr_core.spill.tiers import refuse_beside, refuse_unfit
+from cdr_core.spill.room import refuse_unfit
+from cdr_core.spill.tiers import refuse_beside
 from cdr_core.storage import canonical, is_local, join
 from cdr_core.storage.local import host_id
 from cdr_core.storage.making import is_usable
@@ -60,8 +61,11 @@ class CheckedRequest:
     drops: tuple[str, ...] = ()
 
 
-def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
-    """Read `_metadata`, bind the spec, look at the target; refuse what cannot work before anything is written."""
+def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = ()) -> CheckedRequest:
+    """Read `_metadata`, bind the spec, look at the target; refuse what cannot work before anything is written.
+
+    ``own``: recoveries that it may turn out to be; what they hold of a tier is in nobody's way.
+    """
     if request.on_corrupt not in ON_CORRUPT:
         raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
     if request.checkpoint_interval:
@@ -93,7 +97,8 @@ def check(request: RecoveryRequest, settings: Settings) -> CheckedRequest:
     if request.one_pass:
         refuse_without_tiers(settings)
     if not request.one_pass or spills(settings):
-        refuse_unfit(settings.spill_dirs, settings.workspace, expected, settings.segment_size, settings.memory_budget)
+        sizes = expected, settings.segment_size, settings.memory_budget
+        refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
     return CheckedRequest(checkpoint, spec_text, plan, target, commit, tuple(map(str, drops)))
 
 
@@ -114,7 +119,7 @@ def create(request: RecoveryRequest, settings: Settings) -> str:
 
 def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
     """The recovery's row, and whether it is new."""
-    checked = check(request, settings)
+    checked = check(request, settings, _of_target(repository, _absolute_target(request.to)))
     _refuse_published_elsewhere(repository, checked)
     recovery_id = new_recovery_id()
     pinned = {PIN_FILE: pin_file_of(checked.checkpoint.directory, recovery_id)} if settings.pin_files else {}
@@ -142,6 +147,11 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
     if recovery.state is not RecoveryState.DONE:
         pin(recovery)
     return recovery, is_new
+
+
+def _of_target(repository: Repository, target: str) -> set[str]:
+    """Recoveries with this target: asking for one again attaches to it."""
+    return {line.id for line in repository.recovery_page(search=target).lines if line.target == target}
 
 
 def _refuse_published_elsewhere(repository: Repository, checked: CheckedRequest) -> None:

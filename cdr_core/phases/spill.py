@@ -33,6 +33,7 @@ from cdr_core.rescale.salvage import open_again
 from cdr_core.rescale.source import place
 from cdr_core.spill.gather import Gathered, Gatherer
 from cdr_core.spill.placement import Place
+from cdr_core.spill.room import require_room_for_positions
 from cdr_core.spill.shipping import shipping
 from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
 from cdr_core.spill.writer import ChannelId, SpillWriter
@@ -52,7 +53,10 @@ def prepare(drive: Drive) -> dict[str, Any]:
     if drive.recovery.host_id is None:
         refuse_beside(drive.workspace.root, drive.settings.spill_dirs)
     tiers = tiers_of(drive.settings.spill_dirs, drive.workspace.root)
-    return units(drive.plan, drive.results(Phase.FILTER), tiers, closing_elements(drive))
+    results = drive.results(Phase.FILTER)
+    if drive.phase is Phase.SPILL:  # the drain, too, asks for these units, and seldom needs one
+        require_room_for_positions(drive.workspace.root, total(selected(results)).records)
+    return units(drive.plan, results, tiers, closing_elements(drive))
 
 
 def closing_elements(drive: Drive) -> list[Closing]:

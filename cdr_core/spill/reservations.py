@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,6 +58,13 @@ def give_back(tier: Tier, recovery: str, epoch: int, size: int) -> None:
     """Files of that attempt were deleted."""
     with _ledger(tier) as held:
         held[recovery, epoch] = max(0, held.get((recovery, epoch), 0) - size)
+
+
+def held_in(tier: Tier, without: Collection[str] = ()) -> int:
+    """Bytes that recoveries hold of a tier, ``without`` those of some; none where nothing was ever reserved."""
+    if not (Path(tier.path) / LEDGER).is_file():
+        return 0
+    return sum(size for (recovery, _), size in _load(tier).items() if recovery not in without)
 
 
 def settle(tier: Tier, recovery: str, keep: int | None) -> None:

@@ -57,40 +57,25 @@ def refuse_beside(workspace: str, spill_dirs: Sequence[SpillDir]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a tier's directory is at the moment. ``device`` tells which tiers share one file system."""
+    """What a tier's directory is at the moment. ``device`` tells which tiers share one file system; ``reserved`` is
+    what other recoveries hold of the tier's capacity.
+    """
 
     exists: bool
     writable: bool = False
     device: int = 0
     total: int = 0
     free: int = 0
+    reserved: int = 0
 
 
-def look(tier: Tier) -> Space:
+def look(tier: Tier, reserved: int = 0) -> Space:
     """The facts about a tier's directory."""
     path = Path(tier.path)
     if not path.is_dir():
         return Space(exists=False)
     usage = shutil.disk_usage(path)
-    return Space(True, is_writable(path), path.stat().st_dev, usage.total, usage.free)
-
-
-def refuse_unfit(spill_dirs: Sequence[SpillDir], workspace: str, expected: int, segment_size: int, budget: int) -> None:
-    """Refuse tiers that cannot take ``expected`` bytes, before anything runs; only for a recovery that spills."""
-    if SET_BUFFERS * segment_size > budget:
-        raise SettingsRefused(
-            f"CDR_MEMORY_BUDGET of {budget} bytes is less than {SET_BUFFERS} segments of {segment_size} bytes",
-            hint="raise CDR_MEMORY_BUDGET or lower CDR_SEGMENT_SIZE",
-        )
-    if not is_local(workspace):
-        return  # how much an object store still takes, nobody can tell
-    if spill_dirs:
-        tiers = [Tier(directory.path, directory.capacity) for directory in spill_dirs]
-        check(tiers, [look(tier) for tier in tiers], expected, segment_size, SETTING)
-        return
-    existing = next(path for path in (local_path(workspace), *local_path(workspace).parents) if path.is_dir())
-    tier = Tier(str(existing), None)
-    check([tier], [look(tier)], expected, segment_size, "CDR_WORKSPACE")
+    return Space(True, is_writable(path), path.stat().st_dev, usage.total, usage.free, reserved)
 
 
 def check(tiers: Sequence[Tier], spaces: Sequence[Space], expected: int, segment_size: int, setting: str) -> None:
@@ -107,8 +92,10 @@ def check(tiers: Sequence[Tier], spaces: Sequence[Space], expected: int, segment
     if room < expected:
         names = ", ".join(tier.path for tier in tiers)
         what = "directory" if len(tiers) == 1 else "directories"
+        reserved = sum(space.reserved for space in spaces)
+        others = f" besides {reserved} that other recoveries hold" if reserved else ""
         raise SettingsRefused(
-            f"spill {what} {names} can take {room} bytes, and up to {expected} will be spilled",
+            f"spill {what} {names} can take {room} bytes{others}, and up to {expected} will be spilled",
             hint=f"free some space, or set {SETTING} to larger or more directories",
         )
 
@@ -118,7 +105,9 @@ def room_in(tiers: Sequence[Tier], spaces: Sequence[Space]) -> int:
     free: dict[int, int] = {space.device: space.free for space in spaces}
     room = 0
     for tier, space in zip(tiers, spaces, strict=True):
-        usable = free[space.device] if tier.capacity is None else min(tier.capacity, free[space.device])
+        usable = free[space.device]
+        if tier.capacity is not None:
+            usable = min(max(tier.capacity - space.reserved, 0), usable)
         free[space.device] -= usable
         room += usable
     return room

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.errors import SettingsRefused
-from cdr_core.phases.request import RecoveryRequest, check
+from cdr_core.errors import DiskFull, SettingsRefused
+from cdr_core.phases.request import RecoveryRequest, check, create_in
 from cdr_core.settings import GIB, KIB, MIB, SpillDir
 from cdr_core.spill import tiers
-from cdr_core.spill.tiers import Space, Tier, refuse_unfit, room_in, tiers_of
+from cdr_core.spill.reservations import Reservations
+from cdr_core.spill.room import refuse_unfit, require_room_for_positions
+from cdr_core.spill.tiers import Space, Tier, room_in, tiers_of
+from tests.support import draining
 from tests.support.checkpoints import FixtureCheckpoints
 
 DISK = Space(exists=True, writable=True, device=1, total=100 * GIB, free=10 * GIB)
@@ -44,6 +47,25 @@ def test_tiers_on_one_file_system_share_what_it_has_free() -> None:
     assert room_in(both, [DISK, DISK]) == 10 * GIB
     assert room_in(both, [DISK, SHM]) == 11 * GIB
     assert room_in([Tier("/a", None), Tier("/b", None)], [DISK, SHM]) == 13 * GIB
+
+
+def test_what_other_recoveries_hold_of_a_tier_is_not_there(tmp_path: Path) -> None:
+    """E15: two recoveries that fit one by one are not both let in."""
+    assert room_in([Tier("/a", 8 * GIB)], [dataclasses.replace(DISK, reserved=5 * GIB)]) == 3 * GIB
+    assert room_in([Tier("/a", 8 * GIB)], [dataclasses.replace(DISK, reserved=9 * GIB)]) == 0
+    directory = SpillDir(str(tmp_path), 100 * KIB)
+    refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB)
+    assert Reservations(Tier(*dataclasses.astuple(directory)), "r-other", 1).take(50 * KIB)
+    with pytest.raises(SettingsRefused, match=f"can take {50 * KIB} bytes besides {50 * KIB} that other recoveries"):
+        refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB)
+    refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB, own={"r-other"})
+
+
+def test_the_workspace_needs_room_for_the_places_of_the_records(tmp_path: Path) -> None:
+    """E15: 8 bytes a record, whatever tiers there are; known when the records are counted."""
+    require_room_for_positions(str(tmp_path / "r-1"), 1000)
+    with pytest.raises(DiskFull, match="places of 1152921504606846976 records"):
+        require_room_for_positions(str(tmp_path / "r-1"), 1 << 60)
 
 
 def test_a_tier_inside_another_is_refused() -> None:
@@ -77,3 +99,19 @@ def test_a_recovery_is_refused_before_its_row_exists(
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
     with pytest.raises(SettingsRefused, match=str(tmp_path / tier)):
         check(request, settings_module.load())
+
+
+def test_asking_for_a_recovery_again_is_not_refused_for_what_it_holds_itself(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E16: the tier is full of its own spill; a retry attaches to it, another recovery is refused."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:400KB")
+    monkeypatch.setenv("CDR_SEGMENT_SIZE", "4KiB")
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = draining.spilled(request)
+    assert create_in(repository, request, settings)[0].id == recovery
+    with pytest.raises(SettingsRefused, match="that other recoveries hold"):
+        create_in(repository, dataclasses.replace(request, to=f"parquet:{tmp_path / 'else'}"), settings)
+    repository.close()
