@@ -24,6 +24,7 @@ from cdr_core.faults import reach
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import Fetches, fetching
+from cdr_core.rescale.source import close_files
 from cdr_core.rescale.staged import use_staged
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
@@ -135,8 +136,11 @@ def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
     module = importlib.import_module(f"cdr_core.phases.{job.step or job.phase}")
     plan = load_plan(job.plan)
     use_staged(plan.metadata_sha256, job.staged)
-    with _scratch(job) as fetches:
-        outcome: Outcome = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+    try:
+        with _scratch(job) as fetches:
+            outcome: Outcome = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+    finally:
+        close_files()
     detail = dict(outcome.detail)
     if fetches is not None and fetches.bytes:
         detail[FETCHED] = fetches.bytes

@@ -25,7 +25,7 @@ from cdr_core.flink.virtual_channel import ChannelBytes, Part
 from cdr_core.rescale.finding import open_checkpoint, parse_checkpoint
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import FetchedObjects, RemoteState, is_remote, unit_fetches
-from cdr_core.rescale.staged import staged_objects
+from cdr_core.rescale.staged import close_staged, staged_objects
 from cdr_core.storage import join
 from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
@@ -201,6 +201,15 @@ def bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], i
         raise CorruptChannelState(
             f"its channel-state file is missing: {error.what}", where=where, hint="use a checkpoint that is complete"
         ) from None
+
+
+def close_files() -> None:
+    """Let go of every file of the source that was opened so far, staged ones as well; they are mapped again if needed.
+
+    A worker outlives its units, and a file that it still maps keeps its room on the disk when it is deleted.
+    """
+    _mapped.cache_clear()
+    close_staged()
 
 
 @lru_cache(maxsize=64)

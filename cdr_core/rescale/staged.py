@@ -110,6 +110,11 @@ def _load(index: str) -> StagedObjects:
     return StagedObjects(value["objects"])
 
 
+def close_staged() -> None:
+    """Let go of the files."""
+    _mapped.cache_clear()
+
+
 @lru_cache(maxsize=64)
 def _mapped(path: str) -> npt.NDArray[np.uint8]:
     return map_file(path)

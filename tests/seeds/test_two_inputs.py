@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from tests.support import inline, output
 from tests.support.generated import generated
 
 NEW = 2
+RUNS = int(os.environ.get("TWO_INPUT_RUNS", "3"))
+"""Through the real phases, for each setting; docs/seeds.md has the command for 75."""
 Spilled = tuple[Repository, str, Settings]
 
 
@@ -57,6 +60,7 @@ class InputOneFirst(RecoveringSubtask):
         return page
 
 
+@pytest.mark.timeout(300 + 30 * RUNS)
 @pytest.mark.parametrize("checkpoints", ["true", "false"])
 def test_a_task_that_reads_one_input_first_drains_both(
     two_inputs: tuple[str, dict[Place, Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
@@ -66,7 +70,7 @@ def test_a_task_that_reads_one_input_first_drains_both(
     monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", checkpoints)
     source, records = two_inputs
     with load():
-        for number in range(2):
+        for number in range(RUNS):
             to = tmp_path / f"out-{number}"
             repository, recovery, settings = spilled(source, str(SPEC), to)
             inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
