@@ -17,6 +17,8 @@ from typing import Any
 from cdr_core.audit.ledger import Entry, total
 
 RECEIPT_VERSION = 1
+SEAL = "receipt_sha256"
+"""Field of a receipt: the SHA-256 of everything else in it, so that a changed byte does not pass for a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,12 @@ def proof_sha256(proof: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(proof, sort_keys=True).encode()).hexdigest()
 
 
+def sealed(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt that nothing is added to any more, with the SHA-256 of all of it."""
+    rest = {name: value for name, value in receipt.items() if name != SEAL}
+    return {**rest, SEAL: proof_sha256(rest)}
+
+
 def dropped(source: Sequence[Entry]) -> dict[str, int]:
     """Elements that are not records, by kind: a table holds records only."""
     counts: dict[str, int] = {}
@@ -116,7 +124,8 @@ def make_receipt(
     run: Mapping[str, Any],
     other_elements: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
-    """The receipt of a published recovery. The caller has compared the ledgers; the verdict says so.
+    """The receipt of a published recovery, still to be :func:`sealed`. The caller has compared the ledgers; the verdict
+    says so.
 
     ``source`` is what had to be published: all records, without those that the proof lists as left out.
     ``other_elements`` is what became of watermarks and their kin on the way to the new channels.

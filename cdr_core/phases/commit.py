@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, total
-from cdr_core.audit.receipt import make_proof, make_receipt
+from cdr_core.audit.receipt import make_proof, make_receipt, sealed
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import Rows, TableCommitter, committed
 from cdr_core.commit.events import Close
@@ -104,8 +104,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
     made = publications(drive, last, committer.found)
     receipt = _receipt(drive, proof, ledger, made)
-    if isinstance(sink, CheckpointSink):
-        receipt = assemble.beside(drive, sink, receipt)
+    receipt = assemble.beside(drive, sink, receipt) if isinstance(sink, CheckpointSink) else sealed(receipt)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
     write_json(path, receipt)
 

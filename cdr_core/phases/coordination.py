@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Entry
 from cdr_core.audit.receipt import make_proof
-from cdr_core.commit.committable import Committable
+from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator, require_known
 from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter, committed
 from cdr_core.commit.listeners import listeners_for
@@ -120,13 +120,16 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
     visible = {number for number, row in rows.items() if row.state is not CommitState.INTENT}
     aligner, entries = WatermarkAligner(range(len(drive.plan.subtasks))), committables(drive)
     records: Counter[int] = Counter()
+    files: dict[int, list[dict[str, Any]]] = {}
     watermarks: dict[int, int | None] = {}
     for number in sorted({entry.checkpoint_id for entry in entries}):
         together = [entry for entry in entries if entry.checkpoint_id == number]
         commit = number if is_per_checkpoint(drive.recovery) else last
         watermarks[commit] = aligner.align(number, {entry.subtask: entry for entry in together})
         records[commit] += sum(entry.records for entry in together)
+        files.setdefault(commit, []).extend(_summed(file) for entry in together for file in entry.files)
     hidden = sorted(number for number in records if number not in visible and (records[number] or number == last))
+    tables = drive.recovery.target.partition(":")[0] in TABLES
     if hidden:
         raise IllegalState(f"checkpoint {hidden[0]} has output and was not published")
     return [
@@ -136,9 +139,14 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
             "found_by_look_up": found.get(number, True),
             "records": records[number],
             "watermark": watermarks[number],
+            **({"files": files.get(number, [])} if tables else {}),
         }
         for number in sorted(visible)
     ]
+
+
+def _summed(file: PreparedFile) -> dict[str, Any]:
+    return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c}
 
 
 def proofs_of_cuts(drive: Drive) -> Callable[[Commit], dict[str, Any]]:

@@ -18,6 +18,9 @@ import pytest
 from cdr_core.audit.independent.claims import read_claims
 from cdr_core.audit.independent.report import Report
 from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.audit.receipt import sealed
+from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.sinks import Publication
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 
@@ -36,8 +39,9 @@ class Recovered:
     def copy(self, to: Path) -> Recovered:
         """With an output of one's own; the receipt leads to it."""
         shutil.copytree(self.output, to)
-        recovery = {**self.receipt["recovery"], "target": f"parquet:{to}"}
-        return Recovered(self.source, self.spec, to, {**self.receipt, "recovery": recovery})
+        receipt = json.loads(json.dumps(self.receipt))
+        receipt["recovery"]["target"] = f"parquet:{to}"
+        return Recovered(self.source, self.spec, to, sealed(receipt))
 
     def verify(self, *, with_receipt: bool = False, source: str = "", parallelism: str = "") -> Report:
         claims = read_claims(json.dumps(self.receipt).encode(), "the receipt") if with_receipt else None
@@ -58,10 +62,29 @@ class Recovered:
         rows = table.to_pylist()
         change(rows)
         pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
-        data = path.read_bytes()
+        self.agree()
+
+    def agree(self) -> None:
+        """The manifest says of the files what they are now."""
         manifest = json.loads(self.manifest.read_text())
-        manifest["files"][number] |= {"records": len(rows), "bytes": len(data), "crc32c": google_crc32c.value(data)}
+        for entry, path in zip(manifest["files"], self.files, strict=True):
+            data, records = path.read_bytes(), pq.read_metadata(path).num_rows
+            entry |= {"records": records, "bytes": len(data), "crc32c": google_crc32c.value(data)}
+        files = tuple(PreparedFile.from_json(entry) for entry in manifest["files"])
+        manifest["properties"]["cdr.records"] = str(sum(file.records for file in files))
+        manifest["properties"] = Publication(files, manifest["properties"]).signed
         self.manifest.write_text(json.dumps(manifest))
+
+    def publish(self, proof_sha256: str = "") -> None:
+        """As if what is there now had been published: manifest and receipt agree with it."""
+        self.agree()
+        manifest = json.loads(self.manifest.read_text())
+        if proof_sha256:
+            manifest["properties"]["cdr.proof-sha256"] = proof_sha256
+            self.manifest.write_text(json.dumps(manifest))
+        files = [{name: file[name] for name in ("path", "bytes", "crc32c")} for file in manifest["files"]]
+        self.receipt["publication"].update(files=files, records=int(manifest["properties"]["cdr.records"]))
+        self.receipt.update(sealed(self.receipt))
 
 
 def recover(source: str, spec: str, parallelism: str, folder: Path) -> Recovered:

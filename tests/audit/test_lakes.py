@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from cdr_core.audit.independent.claims import read_claims
+from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot
+from cdr_core.audit.independent.report import Kind
+from cdr_core.audit.independent.tables import DataFile, Owner
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.phases.request import RecoveryRequest
@@ -55,7 +63,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("target", "append"), [(iceberg, append_iceberg), (paimon, append_paimon)])
-def test_a_recovery_into_a_table_is_balanced_until_a_file_is_lost(
+def test_a_recovery_into_a_table_is_balanced_until_a_bit_a_row_or_a_file_is_another(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, append: Any
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
@@ -66,21 +74,93 @@ def test_a_recovery_into_a_table_is_balanced_until_a_file_is_lost(
     inline.run_all(repository, recovery, settings)
     request = Request(str(checkpoint.path), output, str(checkpoint.spec), "2")
     report = verify(request)
-    assert report.differences == ()
+    assert (report.differences, report.unchecked) == ((), ())
     assert report.output.records == 1878
+    receipt = repository.receipt(recovery)
+    assert receipt is not None
+    claims = read_claims(json.dumps(receipt).encode(), "the receipt")
+    files = sorted(path for path in tmp_path.rglob("*.parquet") if recovery in str(path))
+    for asked in (request, replace(request, claims=claims)):
+        require_flips_found(asked, files[0])
+        require_rows_found(asked, files[1])
+        assert verify(asked).verdict == "balanced"
 
     append(tmp_path, [FOREIGN])
     report = verify(request)
     assert report.verdict == "balanced"
     assert any("1 files of other recoveries" in line for line in report.unchecked)
 
-    ours = next(path for path in tmp_path.rglob("*.parquet") if recovery in str(path))
-    ours.write_bytes(ours.read_bytes()[:-1])
-    with pytest.raises(Unreadable, match="its table says"):
-        verify(request)
-    ours.unlink()
+    files[0].unlink()
     with pytest.raises(Unreadable):
         verify(request)
+
+
+def require_flips_found(request: Request, path: Path) -> None:
+    """Single bits all over the file, among them bits that change no row: only the sum of the bytes tells."""
+    whole = path.read_bytes()
+    rows, unseen = pq.read_table(path), 0
+    for at in (4, *range(30, len(whole), len(whole) // 5), *_unread(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with suppress(pa.ArrowException, OSError):
+            unseen += pq.read_table(path).equals(rows)
+        with suppress(Unreadable):
+            assert verify(request).exit_code == 2
+    path.write_bytes(whole)
+    assert unseen, "the rows alone would have told"
+
+
+def _unread(whole: bytes) -> list[int]:
+    """A place in the name of whoever wrote the file, which readers do not look at."""
+    return [whole.rindex(b"parquet-cpp")]
+
+
+def require_rows_found(request: Request, path: Path) -> None:
+    """A row that is missing, there twice or another, in a file that was rewritten in its place."""
+    whole = path.read_bytes()
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    other = {**rows[7], "raw": rows[7]["raw"][:-1] + bytes([rows[7]["raw"][-1] ^ 1])}
+    changes = {
+        Kind.MISSING: rows[:7] + rows[8:],
+        Kind.DOUBLED: [*rows[:8], *rows[7:]],
+        Kind.CHANGED: [*rows[:7], other, *rows[8:]],
+    }
+    for kind, changed in changes.items():
+        pq.write_table(pa.Table.from_pylist(changed, schema=table.schema), path)
+        report = verify(request)
+        assert report.exit_code == 2
+        found = [
+            (each.channel.up, each.channel.down, each.count)
+            for each in report.differences
+            if each.channel and each.kind is kind
+        ]
+        assert (rows[7]["up"], rows[7]["down"], 1) in found
+        assert any(path.name in each.what for each in report.differences)
+    path.write_bytes(whole)
+
+
+OURS, THEIRS = "r-0123456789", "r-9876543210"
+
+
+def lake(*snapshots: Snapshot, owner: Owner, files: dict[str, Snapshot | None]) -> list[str]:
+    """The files that count as the owner's."""
+    found = [LakeFile(DataFile(name), snapshot) for name, snapshot in files.items()]
+    return [file.uri for file in LakeTable(owner, list(snapshots), found).files()]
+
+
+def test_files_of_expired_snapshots_are_still_told_apart_by_their_names() -> None:
+    theirs = Snapshot(2, {"cdr.recovery": THEIRS, "cdr.source-checkpoint": "/b"}, appended=True)
+    foreign = Snapshot(3, {}, appended=True)
+    ours = f"x/cdr/{OURS}/e4-0.parquet"
+    by_id, by_source = Owner(OURS, "/a"), Owner(None, "/a")
+    files = {ours: None, "f": foreign, "t": theirs}
+    assert lake(theirs, foreign, owner=by_id, files=files) == [ours]
+    assert lake(theirs, foreign, owner=by_source, files=files) == [ours]
+    assert lake(foreign, owner=by_id, files={ours: None, "f": foreign}) == [ours]
+    assert lake(foreign, owner=by_source, files={ours: None, "f": foreign}) == [ours]
+    assert lake(theirs, owner=Owner(None, "/b"), files={ours: None, "t": theirs}) == ["t"]
+    with pytest.raises(Unreadable, match="holds nothing of recovery"):
+        lake(theirs, owner=Owner("r-5", "/a"), files=files)
 
 
 @pytest.mark.parametrize("target", ["iceberg:nowhere/db.rows", "paimon:/nowhere/db.rows"])

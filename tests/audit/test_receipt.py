@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ import jsonschema
 import pytest
 
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import read_claims
+from cdr_core.audit.independent.claims import Claims, check_seal, read_claims
 from cdr_core.audit.independent.digests import expected_raw
 from cdr_core.audit.independent.report import Kind, Report
 from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined, make_proof, make_receipt, proof_sha256
+from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined, make_proof, make_receipt, proof_sha256, sealed
 from cdr_core.errors import Corrupt, Refused, Unreadable
 from tests.audit.recovered import SCHEMA, Recovered, spoil_tag, validate
 from tests.support.checkpoints import FixtureCheckpoints
@@ -31,8 +32,8 @@ def deep_copy(receipt: Receipt) -> Receipt:
 
 
 def signed(receipt: Receipt) -> Receipt:
-    """With the SHA-256 that fits its proof again."""
-    return {**receipt, "proof_sha256": proof_sha256(receipt["proof"])}
+    """With the SHA-256 that fits its proof again, and the one that fits all of it."""
+    return sealed({**receipt, "proof_sha256": proof_sha256(receipt["proof"])})
 
 
 def test_the_schema_is_one() -> None:
@@ -89,7 +90,7 @@ def change(path: str, value: Any) -> Callable[[Receipt], None]:
         at: Any = receipt
         for name in parents:
             at = at[int(name) if isinstance(at, list) else name]
-        at[last] = value(at[last]) if callable(value) else value
+        at[int(last) if isinstance(at, list) else last] = value(at[last]) if callable(value) else value
 
     return apply
 
@@ -101,7 +102,17 @@ EDITS = {
     "the records of the source": (change("records.source", lambda n: n + 1), "records in the source"),
     "the bytes of the output": (change("bytes.published", lambda n: n - 1), "bytes in the output"),
     "the parallelism": (change("recovery.parallelism", "3"), "given to a subtask that does not own"),
+    "a fingerprint": (change("fingerprint.published", "0" * 32), "fingerprint of the published records"),
+    "what was dropped": (change("dropped_by_rule.elements", {"watermark": 1}), "were dropped by rule"),
+    "what was merged": (change("other_elements.merged", {"watermark": 1}), "the receipt accounts for"),
+    "the publication's number": (change("publication.commit_id", 77), "which the output does not have"),
+    "its records": (change("publication.records", 1), "the receipt says 1"),
+    "its watermark": (change("publication.watermark", 1), "cdr.watermark"),
+    "its place": (change("publication.location", "/elsewhere/_cdr/manifest-9.json"), "manifest-1.json"),
+    "its files": (change("publication.files.0.crc32c", 1), "was changed after it was published"),
+    "the recovery": (change("recovery.source", "/elsewhere"), "cdr.source-checkpoint"),
 }
+"""Each is found by what it contradicts, even with a SHA-256 that fits it."""
 
 
 @pytest.mark.parametrize("case", EDITS)
@@ -109,10 +120,42 @@ def test_an_edited_receipt_is_said_to_be_edited(recovered: Recovered, case: str)
     edit, sentence = EDITS[case]
     receipt = deep_copy(recovered.receipt)
     edit(receipt)
-    edited = replace(recovered, receipt=receipt)
+    edited = replace(recovered, receipt=sealed(receipt))
     report = edited.verify(with_receipt=True, parallelism=receipt["recovery"]["parallelism"])
     assert report.exit_code == 2
     assert any(sentence in found.what for found in report.differences)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[str]:
+    """Paths of all values that hold no others."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield path
+    for name, each in inner:
+        yield from leaves(each, f"{path}.{name}" if path else str(name))
+
+
+def test_no_value_of_a_receipt_can_be_changed_or_left_out_without_a_word(recovered: Recovered) -> None:
+    """Also what can be compared with nothing, such as the times of a run."""
+    paths = list(leaves(recovered.receipt["run"], "run")) + list(
+        leaves(recovered.receipt["publication"], "publication")
+    )
+    for path in ["verdict", "recovery.spec", "receipt_sha256", "fingerprint.source", *paths]:
+        receipt = deep_copy(recovered.receipt)
+        change(path, "another")(receipt)
+        assert list(check_seal(Claims(receipt), "it")), path
+    for name in recovered.receipt:
+        receipt = deep_copy(recovered.receipt)
+        del receipt[name]
+        assert list(check_seal(Claims(receipt), "it")), name
+
+
+def test_a_receipt_of_an_older_cdr_has_no_sum_and_that_is_said(recovered: Recovered) -> None:
+    receipt = deep_copy(recovered.receipt)
+    del receipt["receipt_sha256"], receipt["publication"]["files"]
+    report = replace(recovered, receipt=receipt).verify(with_receipt=True, parallelism="2")
+    assert report.verdict == "balanced"
+    assert any("no SHA-256 of its own" in line for line in report.unchecked)
 
 
 def test_a_receipt_that_was_edited_and_signed_again_is_not_the_one_that_was_published(recovered: Recovered) -> None:
@@ -158,10 +201,9 @@ class Damaged:
         receipt = deep_copy(self.recovered.receipt)
         edit(receipt)
         receipt = signed(receipt)
-        manifest = json.loads(self.recovered.manifest.read_text())
-        manifest["properties"]["cdr.proof-sha256"] = receipt["proof_sha256"]
-        self.recovered.manifest.write_text(json.dumps(manifest))
-        return replace(self, recovered=replace(self.recovered, receipt=receipt))
+        edited = replace(self.recovered, receipt=receipt)
+        edited.publish(receipt["proof_sha256"])
+        return replace(self, recovered=edited)
 
 
 @pytest.fixture
@@ -188,6 +230,9 @@ def damaged(recovered: Recovered, tmp_path: Path) -> Damaged:
         entry = Quarantined("main", 1, 2, first, begin, len(elements.data) - begin, "an unknown tag")
         receipt["proof"] |= LeftOut((entry,)).to_json()
         receipt["verdict"] = "partial"
+        less = Counter(lost.others) - Counter(sound.others)
+        for counts in (receipt["dropped_by_rule"]["elements"], receipt["other_elements"]["merged"]):
+            counts |= Counter(counts) - less
         for what, difference in (("records", fewer), ("bytes", smaller)):
             receipt[what] = {side: number - difference for side, number in receipt[what].items()}
 

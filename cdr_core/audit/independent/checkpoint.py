@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import re
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from cdr_core.audit.independent.framing import Elements, find_elements
+from cdr_core.audit.independent.handles import Stream
 from cdr_core.audit.independent.metadata import Handle, Metadata, Operator, Place, read_metadata
 from cdr_core.audit.independent.spec import Exchange
 from cdr_core.errors import Corrupt, CorruptChannelState, SpecRefused, Unreadable, Where
@@ -52,17 +52,6 @@ class Checkpoint:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-
-    def properties(self) -> dict[str, str]:
-        """What was published with it; nothing where cdr did not publish it."""
-        address = join(self.directory, "_cdr", f"{self.sha256}.json")
-        if not self._storage.exists(address):
-            return {}
-        try:
-            found = json.loads(self._storage.read(address))["properties"]
-            return {str(name): str(value) for name, value in found.items()}
-        except (ValueError, KeyError, AttributeError):
-            raise Unreadable(f"{address} is no claim of a publication", hint="it was changed since") from None
 
     def channels(self, exchange: Exchange) -> list[Channel]:
         """Every virtual channel of the exchange that has state on either side, in order."""
@@ -117,7 +106,7 @@ class Checkpoint:
         if handle is None or not handle.offsets:
             return
         stream = handle.stream
-        data = stream.inline if stream.inline is not None else self._file(stream.path, stream.relative)
+        data = self.data(stream)
         start = stream.start
         end = len(data) if stream.length is None else min(start + stream.length, len(data))
         if start < 0 or data[start : start + 4] != b"\0\0\0\0":
@@ -144,11 +133,18 @@ class Checkpoint:
         hint = "use a checkpoint that is complete"
         return CorruptChannelState(what, where=replace(where, offset=offset), hint=hint)
 
-    def _file(self, path: str, relative: bool) -> mmap.mmap | bytes:
-        address = join(self.directory, path) if relative else self._where_now(path)
+    def data(self, stream: Stream) -> mmap.mmap | bytes:
+        """All bytes of the file that the stream is in, or its own."""
+        if stream.inline is not None:
+            return stream.inline
+        address = self.address(stream)
         if address not in self._files:
             self._files[address] = self._map(address)
         return self._files[address]
+
+    def address(self, stream: Stream) -> str:
+        """Where the file of a stream is that is not inline."""
+        return join(self.directory, stream.path) if stream.relative else self._where_now(stream.path)
 
     def _where_now(self, path: str) -> str:
         """An absolute path; if nothing is there, the same file beside the checkpoint, which may have been moved."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from cdr_core.audit.independent.report import Difference, Kind, Totals
 from cdr_core.errors import Refused, Unreadable
 
 VERSION = 1
+SEAL = "receipt_sha256"
+"""Field of a receipt: the SHA-256 of everything else in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,23 @@ class Claims:
         return {int(d["pos"]) for d in self.proof.get("dropped_by_request", ()) if _channel(d) == channel}
 
     @property
+    def publications(self) -> list[Mapping[str, Any]]:
+        """All of them; most recoveries have one."""
+        found = self.receipt.get("publications") or [self.receipt.get("publication") or {}]
+        return list(found)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it should carry its own SHA-256: all do that list what was published with sums of their bytes."""
+        copied = (self.receipt.get("checkpoint") or {}).get("copied", ({},))
+        return SEAL in self.receipt or "files" in self.publications[0] or all("crc32c" in file for file in copied)
+
+    @property
+    def epochs(self) -> set[str]:
+        """Those of all attempts, as publications write them."""
+        return {str(attempt.get("epoch")) for attempt in (self.receipt.get("run") or {}).get("attempts") or ()}
+
+    @property
     def partial(self) -> bool:
         return bool(self.proof.get("quarantine") or self.proof.get("dropped_by_request"))
 
@@ -69,26 +89,83 @@ def read_claims(data: bytes, name: str) -> Claims:
             claims.quarantine(_channel(entry))
         for entry in claims.proof.get("dropped_by_request", ()):
             claims.dropped(_channel(entry))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        _ = claims.recovery["id"], claims.publications[0].get("commit_id"), claims.epochs, claims.sealed
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise Unreadable(f"{name} is no receipt", hint="give the path of a receipt or the id of a recovery") from None
     if version != VERSION:
         raise Refused(f"{name} has version {version}, this cdr reads {VERSION}", hint="use the cdr that wrote it")
     return claims
 
 
-def check_claims(claims: Claims, metadata_sha256: str, properties: Mapping[str, str]) -> Iterator[Difference]:
-    """The receipt against itself, the source's ``_metadata`` and what was stored with the publication."""
-    stated = claims.receipt["proof_sha256"]
-    actual = hashlib.sha256(json.dumps(claims.proof, sort_keys=True).encode()).hexdigest()
+def check_claims(claims: Claims, metadata_sha256: str, properties: Mapping[str, str] | None) -> Iterator[Difference]:
+    """The receipt against itself, the source's ``_metadata`` and what was stored with the publication.
+
+    ``properties`` is ``None`` where the output does not know its publication any more.
+    """
+    yield from check_seal(claims, "the receipt")
+    stated, actual = claims.receipt["proof_sha256"], _sha256(claims.proof)
     if stated != actual:
         yield Difference(Kind.RECEIPT, "the receipt was edited: its proof does not have the SHA-256 that it states")
-    published = properties.get("cdr.proof-sha256")
-    if published is not None and published not in (stated, actual):
+    published = actual if properties is None else properties.get("cdr.proof-sha256")
+    if published not in (stated, actual):
         yield Difference(Kind.RECEIPT, "the receipt was edited: the output was published with another proof")
-    elif published is not None and published != actual:
+    elif published != actual:
         yield Difference(Kind.RECEIPT, "the receipt's proof is not the one that the output was published with")
     if claims.proof.get("source_metadata_sha256") != metadata_sha256:
         yield Difference(Kind.RECEIPT, "the source is not the checkpoint that the receipt is about, or it was changed")
+
+
+def check_seal(claims: Claims, name: str) -> Iterator[Difference]:
+    """All of the receipt is as it was written."""
+    rest = {name: value for name, value in claims.receipt.items() if name != SEAL}
+    if claims.sealed and claims.receipt.get(SEAL) != _sha256(rest):
+        yield Difference(Kind.RECEIPT, f"{name} was edited: it does not have the SHA-256 of its {SEAL}")
+
+
+def _sha256(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def readable(found: Iterator[Difference], part: str) -> list[Difference]:
+    """The differences, or the one that a part of the receipt is not what it should be and nothing can be told by it."""
+    try:
+        return list(found)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return [Difference(Kind.RECEIPT, f"the receipt was edited: its {part} cannot be read")]
+
+
+def check_sums(claims: Claims) -> Iterator[Difference]:
+    """The fingerprints at the receipt's head: the sums of those in the proof's first and last ledger."""
+    for side, phase in (("source", "read"), ("published", "commit")):
+        lines = [str(line["fingerprint"]) for line in claims.proof["ledgers"].get(phase, ())]
+        words = [sum(int(line[at : at + 16], 16) for line in lines) % (1 << 64) for at in (0, 16)]
+        stated, actual = claims.receipt["fingerprint"].get(side), "".join(f"{word:016x}" for word in words)
+        if stated != actual:
+            what = f"the receipt's fingerprint of the {side} records is {stated}, its proof comes to {actual}"
+            yield Difference(Kind.RECEIPT, what)
+
+
+def check_elements(claims: Claims, channels: Mapping[Channel, Expected], in_table: bool) -> Iterator[Difference]:
+    """What became of elements that are no records: each of the source's was kept, merged or dropped; a table drops."""
+    there: Counter[str] = Counter()
+    for found in channels.values():
+        there.update(found.others)
+    ways = claims.receipt.get("other_elements") or {}
+    accounted: Counter[str] = Counter()
+    for way in ("kept", "merged", "dropped"):
+        accounted.update(ways.get(way) or {})
+    if +accounted != +there:
+        what = f"the receipt accounts for {_kinds(accounted)}, the source has {_kinds(there)}"
+        yield Difference(Kind.RECEIPT, what)
+    dropped = Counter(claims.receipt["dropped_by_rule"]["elements"])
+    expected = there if in_table else Counter(ways.get("dropped") or {})
+    if +dropped != +expected:
+        what = f"the receipt says that {_kinds(dropped)} were dropped by rule, there are {_kinds(expected)} to be"
+        yield Difference(Kind.RECEIPT, what)
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "no other elements"
 
 
 def check_totals(claims: Claims, source: Totals, output: Totals, verdict: str) -> Iterator[Difference]:

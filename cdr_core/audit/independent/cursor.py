@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from cdr_core.errors import CorruptMetadata, Where
 
@@ -15,6 +16,12 @@ class Cursor:
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self._name = data, name
         self.at = 0
+        self.spans: list[tuple[int, int, Any]] = []
+        """Whatever its readers want to find again: from, to, and what it was."""
+
+    def between(self, start: int, end: int) -> bytes:
+        """Bytes that were read already."""
+        return self._data[start:end]
 
     @property
     def left(self) -> int:

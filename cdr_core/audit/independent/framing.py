@@ -65,6 +65,9 @@ class Elements:
         return self
 
 
+NO_ELEMENTS = Elements(b"", [], [], 0)
+
+
 def find_elements(data: bytes, border: int, where: Where) -> Elements:
     """All elements up to the end of the bytes, or up to the first place that is none."""
     starts: list[int] = []

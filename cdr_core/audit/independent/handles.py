@@ -1,4 +1,4 @@
-"""State handles of ``_metadata``: where bytes are. Only channel state is kept; the rest is walked to get past it."""
+"""State handles of ``_metadata``: where bytes are. Of state that is not in flight, shape and streams are kept apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MAX_DEPTH = 8
 class Stream:
     """Bytes of a handle: inline, or ``length`` bytes (``None`` = to the end) of a file from ``start``.
 
-    ``path`` is relative to the checkpoint's directory where ``relative`` says so.
+    ``path`` is relative to the checkpoint's directory where ``relative`` says so. ``size`` is what the handle says of
+    the whole file (``None`` = nothing); ``label`` is what it says besides, and stays when a file gets another name.
     """
 
     inline: bytes | None = None
@@ -23,36 +24,70 @@ class Stream:
     relative: bool = False
     start: int = 0
     length: int | None = None
+    size: int | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Handles of state: their bytes in ``_metadata`` without the streams, and the streams in their order."""
+
+    shape: bytes = b""
+    streams: tuple[Stream, ...] = ()
+
+
+class Walk:
+    """Remembers the streams that are read between its making and :meth:`done`."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor, self._start, self._first = cursor, cursor.at, len(cursor.spans)
+
+    def done(self) -> State:
+        at, parts, streams = self._start, [], []
+        for start, end, stream in self._cursor.spans[self._first :]:
+            parts.append(self._cursor.between(at, start))
+            streams.append(stream)
+            at = end
+        del self._cursor.spans[self._first :]
+        return State(b"".join([*parts, self._cursor.between(at, self._cursor.at)]), tuple(streams))
 
 
 def read_stream(cursor: Cursor, depth: int = 0) -> Stream | None:
     """A stream handle; ``None`` is the null handle."""
-    tag = cursor.i8()
+    start, tag = cursor.at, cursor.i8()
+    if tag == 0:
+        return None
+    if tag == 3 and depth < MAX_DEPTH:
+        _key_groups(cursor)
+        return read_stream(cursor, depth + 1)
+    stream = _stream(cursor, tag)
+    cursor.spans.append((start, cursor.at, stream))
+    return stream
+
+
+def _stream(cursor: Cursor, tag: int) -> Stream:
     match tag:
-        case 0:
-            return None
         case 1:
-            cursor.utf()
-            return Stream(inline=cursor.take(cursor.i32()))
+            name = cursor.utf()
+            return Stream(inline=cursor.take(cursor.i32()), label=name)
         case 2:
-            cursor.i64()
-            return Stream(path=cursor.utf())
+            size = cursor.i64()
+            return Stream(path=cursor.utf(), size=_known(size))
         case 6:
             path = cursor.utf()
-            cursor.i64()
-            return Stream(path=path, relative=True)
+            return Stream(path=path, relative=True, size=_known(cursor.i64()))
         case 15:
-            start, length = cursor.i64(), cursor.i64()
-            cursor.i32()
+            start, length, scope = cursor.i64(), cursor.i64(), cursor.i32()
             path = cursor.utf()
-            cursor.utf()
-            return Stream(path=path, start=start, length=length)
+            return Stream(path=path, start=start, length=length, label=f"{scope} {cursor.utf()}")
         case 16:
             return Stream(inline=b"")
-        case 3 if depth < MAX_DEPTH:
-            _key_groups(cursor)
-            return read_stream(cursor, depth + 1)
     raise cursor.corrupt(f"a stream handle has the unknown tag {tag}")
+
+
+def _known(size: int) -> int | None:
+    """-1 where the file system could not tell."""
+    return None if size == -1 else size
 
 
 def walk_operator_state(cursor: Cursor) -> None:

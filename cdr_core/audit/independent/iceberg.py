@@ -32,8 +32,9 @@ def open_iceberg(address: str, owner: Owner) -> LakeTable:
 def _snapshot(found: IcebergSnapshot) -> Snapshot:
     summary = found.summary
     if summary is None:
-        return Snapshot({}, appended=False)
-    return Snapshot(dict(summary.additional_properties), summary.operation == Operation.APPEND)
+        return Snapshot(found.snapshot_id, {}, appended=False)
+    properties = dict(summary.additional_properties)
+    return Snapshot(found.snapshot_id, properties, summary.operation == Operation.APPEND)
 
 
 def _files(table: Table, snapshots: dict[int, Snapshot]) -> list[LakeFile]:

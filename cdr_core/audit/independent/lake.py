@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cdr_core.audit.independent.tables import DataFile, Owner, choose_recovery
+from cdr_core.audit.independent.tables import RECOVERY, DataFile, Owner, Publication, choose_recovery
 from cdr_core.errors import CdrError, Unreadable
+
+_NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+)[-/]")
+"""The recovery in the name of a file that cdr wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit of a table: its properties, and whether it only added files."""
+    """A commit of a table: its number, its properties, and whether it only added files."""
 
+    number: int
     properties: Mapping[str, str]
     appended: bool
 
@@ -29,10 +34,13 @@ class LakeFile:
 class LakeTable:
     """See :class:`cdr_core.audit.independent.tables.Table`. Files of a snapshot have no order."""
 
-    ordered = False
+    ordered, forgets = False, True
 
     def __init__(self, owner: Owner, snapshots: list[Snapshot], files: list[LakeFile]) -> None:
-        self._recovery = choose_recovery(owner, [snapshot.properties for snapshot in snapshots])
+        expired = [found.file.uri for found in files if found.snapshot is None]
+        forgotten = {named[1] for uri in expired if (named := _NAMED.search(uri))}
+        forgotten |= {owner.recovery for uri in expired if owner.recovery and owner.recovery in uri}
+        self._recovery = choose_recovery(owner, [snapshot.properties for snapshot in snapshots], frozenset(forgotten))
         self._snapshots, self._files = snapshots, files
 
     def files(self) -> list[DataFile]:
@@ -41,9 +49,22 @@ class LakeTable:
     def left_aside(self) -> int:
         return sum(not self._ours(found) for found in self._files)
 
-    def properties(self) -> Mapping[str, str]:
-        ours = [s.properties for s in self._snapshots if s.properties.get("cdr.recovery") == self._recovery]
-        return ours[-1] if ours else {}
+    def publications(self) -> list[Publication]:
+        added: dict[int, list[DataFile]] = {}
+        for found in self._files:
+            if found.snapshot is not None:
+                added.setdefault(found.snapshot.number, []).append(found.file)
+        whole = not any(self._ours(found) and not self._signed(found.snapshot) for found in self._files)
+        return [
+            Publication(f"@{each.number}", each.properties, tuple(added.get(each.number, ())), whole)
+            for each in self._snapshots
+            if self._signed(each)
+        ]
+
+    def _signed(self, snapshot: Snapshot | None) -> bool:
+        """Whether the commit says that it is of the recovery."""
+        by = None if snapshot is None else snapshot.properties.get(RECOVERY)
+        return by is not None and by == self._recovery
 
     def _ours(self, found: LakeFile) -> bool:
         """Whoever appends without saying for which recovery is somebody else; whoever rewrites files may hold ours.
@@ -54,8 +75,9 @@ class LakeTable:
             return True
         if found.snapshot is None:
             return self._recovery in found.file.uri
-        signed = found.snapshot.properties.get("cdr.recovery")
-        return signed == self._recovery or (signed is None and not found.snapshot.appended)
+        if RECOVERY not in found.snapshot.properties:
+            return not found.snapshot.appended
+        return self._signed(found.snapshot)
 
 
 @contextmanager

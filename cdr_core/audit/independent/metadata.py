@@ -1,4 +1,4 @@
-"""``_metadata`` of versions 2 to 6, as far as in-flight records need it: operators and where their channel state is."""
+"""``_metadata`` of versions 2 to 6: operators, where their channel state is, and what else they have, unread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field, replace
 
 from cdr_core.audit.independent.cursor import Cursor
-from cdr_core.audit.independent.handles import Stream, read_stream, walk_keyed_state, walk_operator_state
+from cdr_core.audit.independent.handles import State, Stream, Walk, read_stream, walk_keyed_state, walk_operator_state
 from cdr_core.errors import CorruptMetadata, SpecRefused
 
 MAGIC, MASTER_MAGIC = 0x4960672D, 0xC96B1696
@@ -33,24 +33,39 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator and its in-flight bytes on both sides."""
+    """An operator, its in-flight bytes on both sides, and by subtask its other state.
+
+    ``finished`` are subtasks that have; ``ended`` is not 0 where all of it has. ``totals`` are the sizes that several
+    channels are said to have together, and those of each, added up.
+    """
 
     name: str
     uid: str
     id: str
     parallelism: int
     max_parallelism: int
+    coordinator: State
+    ended: int
     inputs: dict[Place, Handle] = field(default_factory=dict)
     outputs: dict[Place, Handle] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    totals: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return self.uid or self.name or self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What was read; the order of operators is the file's."""
+    """What was read; operators are in the file's order. ``master`` is the state of hooks, ``tail`` the properties."""
 
     version: int
     checkpoint_id: int
     operators: tuple[Operator, ...]
+    master: bytes
+    tail: bytes
 
     def operator(self, name: str) -> Operator:
         """By uid (stored, or hashed to the id), else name, else id; refuses none and more than one."""
@@ -76,13 +91,16 @@ def read_metadata(data: bytes, name: str) -> Metadata:
     if version not in VERSIONS:
         raise CorruptMetadata(f"{name} has version {version}", hint="versions 2 to 6 can be read")
     checkpoint_id = cursor.i64()
+    hooks = cursor.at
     for _ in range(cursor.count(8)):
         if cursor.i32() & 0xFFFFFFFF != MASTER_MAGIC:
             raise cursor.corrupt("a master state does not begin as one")
         cursor.take(cursor.i32())
+    master = cursor.between(hooks, cursor.at)
     operators = tuple(_operator(cursor, version) for _ in range(cursor.count(28)))
+    end = cursor.at
     _require_end(cursor, version)
-    return Metadata(version, checkpoint_id, operators)
+    return Metadata(version, checkpoint_id, operators, master, data[end:])
 
 
 def _require_end(cursor: Cursor, version: int) -> None:
@@ -97,22 +115,30 @@ def _require_end(cursor: Cursor, version: int) -> None:
 
 def _operator(cursor: Cursor, version: int) -> Operator:
     name, uid = (cursor.utf(), cursor.utf()) if version >= 5 else ("", "")
-    operator = Operator(name, uid, cursor.take(16).hex(), cursor.i32(), cursor.i32())
+    numbers = cursor.take(16).hex(), cursor.i32(), cursor.i32()
+    walk = Walk(cursor)
     if version == 2:
         cursor.i32()
     else:
         read_stream(cursor)
+    coordinator = walk.done()
     subtasks = cursor.i32()
+    operator = Operator(name, uid, *numbers, coordinator, ended=min(subtasks, 0))
     if subtasks * 4 > cursor.left:
         raise cursor.corrupt(f"{subtasks} subtasks are announced where {cursor.left} bytes are left")
     for _ in range(subtasks):  # a negative number: the operator has finished and has no subtasks
         index = cursor.i32()
-        if index >= 0:  # a negative one: the subtask has finished and has no body
+        if index >= 0:
             _subtask(cursor, version, index, operator)
+        else:  # the subtask has finished and has no body
+            operator.finished.add(-index - 1)
     return operator
 
 
 def _subtask(cursor: Cursor, version: int, index: int, operator: Operator) -> None:
+    if index in operator.states:
+        raise cursor.corrupt(f"subtask {index} is described twice")
+    walk = Walk(cursor)
     if version == 2:
         cursor.i64()
         if cursor.i32() > 0:
@@ -121,10 +147,12 @@ def _subtask(cursor: Cursor, version: int, index: int, operator: Operator) -> No
     walk_operator_state(cursor)
     walk_keyed_state(cursor)
     walk_keyed_state(cursor)
+    operator.states[index] = walk.done()
     if version >= 3:
         for side in (operator.inputs, operator.outputs):
             for _ in range(cursor.count(9)):
                 _channel_handle(cursor, version, index, operator, side)
+    cursor.spans.clear()
 
 
 def _channel_handle(cursor: Cursor, version: int, index: int, operator: Operator, side: dict[Place, Handle]) -> None:
@@ -136,25 +164,30 @@ def _channel_handle(cursor: Cursor, version: int, index: int, operator: Operator
     if subtask != index:
         raise cursor.corrupt(f"channel state of subtask {subtask} stands under subtask {index}")
     if tag >= 3:
-        _merged(cursor, subtask, side)
+        operator.totals.append(_merged(cursor, subtask, side))
         return
     place = Place(subtask, cursor.i32(), cursor.i32())
     offsets, size = _offsets(cursor), cursor.i64()
     _add(cursor, side, place, Handle(_present(cursor), offsets, size))
 
 
-def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> None:
-    """Many channels of one stream: the size stands before the offsets here, and after them in a single handle."""
-    cursor.i64()
+def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> tuple[int, int]:
+    """Many channels of one stream: the size stands before the offsets here, and after them in a single handle.
+
+    What they are said to have together, and their sum.
+    """
+    stated, added = cursor.i64(), 0
     stream = _present(cursor)
     length = cursor.i32()
     end = cursor.at + length
     for _ in range(cursor.count(20)):
         place = Place(subtask, cursor.i32(), cursor.i32())
         size = cursor.i64()
+        added += size
         _add(cursor, side, place, Handle(stream, _offsets(cursor), size))
     if cursor.at != end:
         raise cursor.corrupt("a merged channel handle is not as long as it says")
+    return stated, added
 
 
 def _present(cursor: Cursor) -> Stream:

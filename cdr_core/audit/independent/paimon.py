@@ -24,7 +24,7 @@ def open_paimon(address: str, owner: Owner) -> LakeTable:
         snapshots: list[Snapshot] = []
         added: dict[str, Snapshot] = {}
         for found in table.snapshot_manager().list_snapshots():
-            snapshot = Snapshot(dict(found.properties or {}), found.commit_kind == "APPEND")
+            snapshot = Snapshot(found.id, dict(found.properties or {}), found.commit_kind == "APPEND")
             snapshots.append(snapshot)
             added |= dict.fromkeys(_added_files(table, found), snapshot)
         return LakeTable(owner, snapshots, _files(table, added))

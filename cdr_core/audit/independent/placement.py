@@ -66,6 +66,18 @@ def parse_parallelism(text: str, checkpoint: Checkpoint, ends: Iterable[Ends]) -
     return found
 
 
+def wanted_parallelism(text: str, checkpoint: Checkpoint, exchanges: Iterable[Exchange]) -> dict[str, int]:
+    """As :func:`parse_parallelism`, for every operator: one number means all that are as parallel as an end is."""
+    operators = checkpoint.metadata.operators
+    found = {operator.id: operator.parallelism for operator in operators}
+    ends = [ends_of(checkpoint, exchange) for exchange in exchanges]
+    given = parse_parallelism(text, checkpoint, ends)
+    if text.strip().isdecimal():
+        exchanged = {number for end in ends for number in (end.old_up, end.old_down)}
+        return found | {operator.id: int(text) for operator in operators if operator.parallelism in exchanged}
+    return found | given
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """Where the rows of an exchange went: one entry per distinct (down, key group, new_down) and (up, new_up)."""

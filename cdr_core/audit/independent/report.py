@@ -23,6 +23,7 @@ class Kind(StrEnum):
     OUT_OF_ORDER = "out_of_order"
     MISPLACED = "misplaced"
     WRONG_SIDE = "wrong_side"
+    OTHER_ELEMENTS = "other_elements"
     RECEIPT = "receipt"
 
 
@@ -30,7 +31,7 @@ class Kind(StrEnum):
 class Difference:
     """``channel`` is the virtual channel, or ``None`` for what belongs to no channel of the source.
 
-    ``target`` is the new channel (upstream, downstream) where only that is known.
+    ``target`` is the new channel of a rewritten checkpoint.
     """
 
     kind: Kind
@@ -38,14 +39,14 @@ class Difference:
     count: int = 1
     channel: Channel | None = None
     positions: tuple[int, ...] = ()
-    target: tuple[int, int] | None = None
+    target: Channel | None = None
 
     def to_json(self) -> dict[str, Any]:
         place: dict[str, Any] = {}
         if self.channel is not None:
             place = {"exchange": self.channel.exchange, "up": self.channel.up, "down": self.channel.down}
         if self.target is not None:
-            place |= {"new_up": self.target[0], "new_down": self.target[1]}
+            place |= {"exchange": self.target.exchange, "new_up": self.target.up, "new_down": self.target.down}
         return {
             "kind": str(self.kind),
             **place,

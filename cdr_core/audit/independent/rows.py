@@ -24,6 +24,8 @@ from cdr_core.errors import CorruptChannelState, Unreadable
 PLACE = ("exchange", "gate", "up", "down", "pos", "new_up", "new_down")
 BATCH_ROWS = 4096
 _FOREIGN = "it was not written by cdr"
+_DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
+"""What reading damaged bytes raises: whoever decodes them, Arrow or Python, has a word of its own for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +87,39 @@ class RowReader:
         self._wrong: dict[tuple[Channel, str], list[int]] = defaultdict(list)
         self.raw: bool | None = None
 
-    def add_file(self, number: int, source: Any, name: str) -> int:
-        """All rows of a Parquet file; their number. A file that cannot be read is ``Unreadable``."""
+    def add_file(self, number: int, source: Any, name: str) -> tuple[int, str]:
+        """All rows of a Parquet file: their number, and why some have lost their contents (empty = none has).
+
+        Where contents cannot be read but the columns that say where a row belongs can, rows count as changed. A file
+        of which not even that can be read is ``Unreadable``.
+        """
+        done = 0
         try:
             file = pq.ParquetFile(source)
             self._require(file.schema_arrow, name)
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                if any(batch.column(place).null_count for place in PLACE):
-                    raise Unreadable(f"{name} has a row that does not say where it belongs", hint=_FOREIGN)
+                _require_places(batch, name)
                 self._add_batch(number, batch)
-            return int(file.metadata.num_rows)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            reason = str(error).splitlines()[0]
-            raise Unreadable(f"{name} cannot be read as Parquet: {reason}", hint="it was damaged") from None
+                done += batch.num_rows
+            return done, ""
+        except _DAMAGE as error:
+            broken = (str(error).splitlines() or [type(error).__name__])[0]
+        try:
+            return self._add_places(number, source, name, done), broken
+        except _DAMAGE:
+            raise Unreadable(f"{name} cannot be read as Parquet: {broken}", hint="it was damaged") from None
+
+    def _add_places(self, number: int, source: Any, name: str, done: int) -> int:
+        """The rows behind the first ``done``, without their contents; how many there are in all."""
+        seen = 0
+        source.seek(0)
+        for batch in pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS, columns=list(PLACE)):
+            _require_places(batch, name)
+            rest = batch.slice(min(max(done - seen, 0), batch.num_rows))
+            for row in rest.to_pylist():
+                self._add(number, row, digest(b""), -1, 0)
+            seen += batch.num_rows
+        return seen
 
     @property
     def channels(self) -> dict[Channel, Rows]:
@@ -143,10 +165,13 @@ class RowReader:
             row_digest = digest(raw or b"")
         if problem:
             self._wrong[channel, problem].append(row["pos"])
-        growing = self._channels[channel]
+        self._add(number, row, row_digest, group, len(raw or b""))
+
+    def _add(self, number: int, row: Mapping[str, Any], row_digest: bytes, group: int, size: int) -> None:
+        growing = self._channels[Channel(str(row["exchange"]), row["up"], row["down"])]
         growing.places.extend((row["pos"], row["new_up"], row["new_down"], group, number))
         growing.digests += row_digest
-        growing.bytes += len(raw or b"")
+        growing.bytes += size
 
     def _check(
         self, reading: Reading, row: Mapping[str, Any], raw: bytes | None, stored: Any, has_values: bool
@@ -196,6 +221,11 @@ def _same(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         return repr(left) == repr(right)
     return type(left) is type(right) and bool(left == right)
+
+
+def _require_places(batch: pa.RecordBatch, name: str) -> None:
+    if any(batch.column(place).null_count for place in PLACE):
+        raise Unreadable(f"{name} has a row that does not say where it belongs", hint=_FOREIGN)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint, require_exchanges
 from cdr_core.audit.independent.claims import Claims, Quarantine
 from cdr_core.audit.independent.digests import Expected, expected_raw, expected_values
-from cdr_core.audit.independent.framing import Elements
+from cdr_core.audit.independent.framing import NO_ELEMENTS, Elements
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.audit.independent.rows import Reading
 from cdr_core.audit.independent.spec import Exchange
@@ -20,7 +20,8 @@ from cdr_core.audit.independent.spec import Exchange
 class SourceChannel:
     """``expected`` must be in the output; ``left_out`` readable records are not, and the receipt says so.
 
-    ``note`` is what a person should know about that. The first ``inputs`` elements begin in input state.
+    ``note`` is what a person should know about that. ``elements`` are all that had to be recovered, and the first
+    ``inputs`` of them begin in input state.
     """
 
     channel: Channel
@@ -29,6 +30,7 @@ class SourceChannel:
     differences: tuple[Difference, ...] = ()
     note: str = ""
     inputs: int = 0
+    elements: Elements = NO_ELEMENTS
 
 
 class Source:
@@ -51,7 +53,7 @@ class Source:
             kept = self._without_dropped(channel, found, sound)
             left_out += len(found.positions) - len(kept.positions)
             inputs = sum(start - 4 < sound.border for start in sound.starts)
-            yield SourceChannel(channel, kept, left_out, differences, note, inputs)
+            yield SourceChannel(channel, kept, left_out, differences, note, inputs, sound)
 
     def _without_dropped(self, channel: Channel, found: Expected, elements: Elements) -> Expected:
         dropped = self._claims.dropped(channel) if self._claims is not None else ()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import builtins
-import io
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import google_crc32c
-
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.storage import join, storage_for
+
+RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
+"""Properties of a publication: whose it is, and of which checkpoint."""
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json$")
 
@@ -28,26 +28,42 @@ class DataFile:
     crc32c: int | None = None
     fetch: Callable[[], builtins.bytes] | None = None
 
-    def open(self) -> io.BytesIO:
-        """Its bytes, by the table's own way to them if it has one; not what the table says is ``Unreadable``."""
-        data = self.fetch() if self.fetch is not None else storage_for(self.uri).read(self.uri)
-        if self.bytes is not None and len(data) != self.bytes:
-            raise Unreadable(f"{self.uri} has {len(data)} bytes, its table says {self.bytes}", hint="it was damaged")
-        if self.crc32c is not None and google_crc32c.value(data) != self.crc32c:
-            raise Unreadable(f"{self.uri} was changed after it was written", hint="it was damaged")
-        return io.BytesIO(data)
+    def read(self) -> builtins.bytes:
+        """Its bytes as they are now, by the table's own way to them if it has one."""
+        return self.fetch() if self.fetch is not None else storage_for(self.uri).read(self.uri)
+
+    @property
+    def name(self) -> str:
+        """What is left of its address when a table moves."""
+        return self.uri.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A commit of the recovery that the table still knows: how its location ends, its properties, and its files.
+
+    ``files`` are those that it added and that a reader still sees. ``whole``: nobody has rewritten any of them since.
+    """
+
+    place: str
+    properties: Mapping[str, str]
+    files: tuple[DataFile, ...]
+    whole: bool = True
 
 
 class Table(Protocol):
-    """A table of any kind. ``ordered``: files come in the order in which they were committed."""
+    """A table of any kind. ``ordered``: files come in the order in which they were committed. ``forgets``: commits
+    expire, and one that is not there may have been.
+    """
 
     ordered: bool
+    forgets: bool
 
     def files(self) -> list[DataFile]:
         """The recovery's files that a reader of the table sees now."""
 
-    def properties(self) -> Mapping[str, str]:
-        """Those of the recovery's last publication; empty where there is none."""
+    def publications(self) -> list[Publication]:
+        """The recovery's, in their order; a table that forgets may know fewer than there were."""
 
     def left_aside(self) -> int:
         """Files of other recoveries."""
@@ -88,7 +104,7 @@ def _open_lake(kind: str, address: str, owner: Owner) -> Table:
 class ParquetTable:
     """``parquet:DIR``: the files of the highest manifest, without those that came with another recovery."""
 
-    ordered = True
+    ordered, forgets = True, False
 
     def __init__(self, directory: str, owner: Owner) -> None:
         self._directory = directory.rstrip("/")
@@ -96,50 +112,65 @@ class ParquetTable:
         numbered = sorted((int(match[1]), uri) for uri in names if (match := _MANIFEST.search(uri)))
         if not numbered:
             raise Unreadable(f"nothing was published in {directory}: it has no manifest", hint="check the target")
-        self._manifests = [_manifest(uri) for _, uri in numbered]
-        self._recovery = choose_recovery(owner, [manifest["properties"] for manifest in self._manifests])
+        self._listed: list[Mapping[str, Any]] = []
+        self._signed: list[tuple[str, Mapping[str, str]]] = []
+        self._added: dict[str, int] = {}
+        for number, (_, uri) in enumerate(numbered):  # each lists what those before it do: only the last is kept
+            self._listed, properties = _manifest(uri)
+            self._signed.append((uri.rpartition("/")[2], properties))
+            for entry in self._listed:
+                self._added.setdefault(entry["path"], number)
+        self._recovery = choose_recovery(owner, [properties for _, properties in self._signed])
 
     def files(self) -> list[DataFile]:
-        highest: list[Mapping[str, Any]] = self._manifests[-1]["files"]
-        return [self._file(entry) for entry in highest if self._ours(entry["path"])]
+        return [self._file(entry) for entry in self._listed if self._ours(entry["path"])]
 
     def left_aside(self) -> int:
-        return sum(not self._ours(entry["path"]) for entry in self._manifests[-1]["files"])
+        return sum(not self._ours(entry["path"]) for entry in self._listed)
 
-    def properties(self) -> Mapping[str, str]:
-        ours = [m["properties"] for m in self._manifests if m["properties"].get("cdr.recovery") == self._recovery]
-        return ours[-1] if ours else {}
+    def publications(self) -> list[Publication]:
+        added: dict[int, list[DataFile]] = {}
+        for entry in self._listed:
+            added.setdefault(self._added[entry["path"]], []).append(self._file(entry))
+        return [
+            Publication(f"/_cdr/{name}", properties, tuple(added.get(number, ())))
+            for number, (name, properties) in enumerate(self._signed)
+            if self._recovery is not None and properties.get(RECOVERY) == self._recovery
+        ]
 
     def _ours(self, path: str) -> bool:
         """A file belongs to the publication that first listed it; one that nobody signed counts as ours."""
-        for manifest in self._manifests:
-            if any(entry["path"] == path for entry in manifest["files"]):
-                by = manifest["properties"].get("cdr.recovery")
-                return self._recovery is None or by in (None, self._recovery)
-        return True
+        by = self._signed[self._added[path]][1].get(RECOVERY)
+        return self._recovery is None or by in (None, self._recovery)
 
     def _file(self, entry: Mapping[str, Any]) -> DataFile:
         uri = join(self._directory, entry["path"])
         return DataFile(uri, entry["records"], entry["bytes"], entry.get("crc32c"))
 
 
-def _manifest(uri: str) -> dict[str, Any]:
+def _manifest(uri: str) -> tuple[list[Mapping[str, Any]], Mapping[str, str]]:
+    """The files that it lists, and the properties of its publication."""
     try:
         found = json.loads(storage_for(uri).read(uri))
         if found["version"] != 1:
             raise Refused(f"{uri} has version {found['version']}, this cdr reads 1")
-        files = [{"path": str(f["path"]), **f} for f in found["files"]]
-        return {"files": files, "properties": dict(found.get("properties") or {})}
-    except (ValueError, KeyError, TypeError):
+        files: list[Mapping[str, Any]] = [{**f, "path": str(f["path"])} for f in found["files"]]
+        _ = [(f["records"], f["bytes"]) for f in files]
+        return files, dict(found.get("properties") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(f"{uri} is no manifest", hint="it was damaged") from None
 
 
-def choose_recovery(owner: Owner, publications: list[Mapping[str, str]]) -> str | None:
+def choose_recovery(
+    owner: Owner, publications: list[Mapping[str, str]], forgotten: frozenset[str] = frozenset()
+) -> str | None:
     """The recovery whose rows are meant; ``None`` where the table knows of none, and all rows are.
 
-    Without a receipt the source decides; a table that several recoveries of it share needs the receipt.
+    ``forgotten`` are recoveries whose files are in the table and whose publications are not any more. Without a receipt
+    the source decides; a table that several recoveries of it share needs the receipt.
     """
-    present = {p["cdr.recovery"]: p.get("cdr.source-checkpoint") for p in publications if p.get("cdr.recovery")}
+    present = dict.fromkeys(sorted(forgotten))
+    present |= {p[RECOVERY]: p.get(SOURCE) for p in publications if p.get(RECOVERY)}
     if owner.recovery is not None:
         if present and owner.recovery not in present:
             raise Unreadable(f"the output holds nothing of recovery {owner.recovery}", hint="check the target")
@@ -147,6 +178,8 @@ def choose_recovery(owner: Owner, publications: list[Mapping[str, str]]) -> str 
     if len(present) <= 1:
         return next(iter(present), None)
     of_source = [recovery for recovery, source in present.items() if source == owner.source]
-    if len(of_source) == 1:
-        return of_source[0]
+    unknown = [recovery for recovery, source in present.items() if source is None]
+    for found in (of_source, unknown if not of_source else []):
+        if len(found) == 1:
+            return found[0]
     raise Refused(f"the output holds {len(present)} recoveries", hint="give the receipt of one: cdr verify RECEIPT")

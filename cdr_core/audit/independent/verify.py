@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import Claims, check_claims, check_ledger, check_totals
+from cdr_core.audit.independent.claims import (
+    Claims,
+    check_claims,
+    check_elements,
+    check_ledger,
+    check_sums,
+    check_totals,
+    readable,
+)
 from cdr_core.audit.independent.compare import NO_ROWS, Place, compare_channel, unknown_channels
 from cdr_core.audit.independent.compare_checkpoint import compare_checkpoint
+from cdr_core.audit.independent.data_files import read_files
 from cdr_core.audit.independent.digests import Expected, total
+from cdr_core.audit.independent.other_state import (
+    check_sizes,
+    check_streams,
+    compare_frame,
+    compare_state,
+    missing_elsewhere,
+    moved_state,
+)
 from cdr_core.audit.independent.placement import (
     Ends,
     Observed,
@@ -20,8 +37,10 @@ from cdr_core.audit.independent.placement import (
     ends_of,
     infer_parallelism,
     parse_parallelism,
+    wanted_parallelism,
 )
-from cdr_core.audit.independent.report import Difference, Kind, Report, Totals
+from cdr_core.audit.independent.published import check_published
+from cdr_core.audit.independent.report import Report, Totals
 from cdr_core.audit.independent.rows import Reading, RowReader, Rows, reading_of
 from cdr_core.audit.independent.source import Source
 from cdr_core.audit.independent.spec import Exchange, read_spec
@@ -51,12 +70,36 @@ def verify(request: Request) -> Report:
             raise Refused("target none: has no output to verify")
         if kind == "checkpoint" and address:
             with Checkpoint(address) as target:
-                report, expected = compare_checkpoint(source, target)
-                properties = target.properties()
-            return _with_claims(report, request.claims, checkpoint.sha256, properties, expected, True)
+                return _verify_checkpoint(request, source, target)
         recovery = None if request.claims is None else str(request.claims.recovery["id"])
         table = open_table(request.output, Owner(recovery, _absolute(checkpoint.directory)))
         return _verify_table(request, source, table)
+
+
+def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> Report:
+    checkpoint = source.checkpoint
+    noted = check_published(target, checkpoint.sha256, request.claims)
+    wanted = wanted_parallelism(request.parallelism, checkpoint, source.exchanges) if request.parallelism else {}
+    report, expected = compare_checkpoint(source, target, noted.by_cdr)
+    differences = [
+        *noted.differences,
+        *compare_frame(checkpoint.metadata, target.metadata, wanted),
+        *check_streams(checkpoint.metadata, target),
+        *check_sizes(checkpoint, target),
+        *compare_state(checkpoint, target),
+    ]
+    moved = [] if noted.by_cdr else moved_state(checkpoint.metadata, target.metadata)
+    notes = [f"{name}: its state was redistributed, and nobody noted its sums: it was not compared" for name in moved]
+    if missing := missing_elsewhere(target):
+        notes.append(
+            f"{len(missing)} files elsewhere that its state depends on cannot be found from here: {missing[0]}"
+        )
+    report = replace(
+        report,
+        differences=(*report.differences, *differences),
+        unchecked=(*report.unchecked, *noted.notes, *notes),
+    )
+    return _with_claims(report, request.claims, checkpoint.sha256, noted.properties, expected, True, False)
 
 
 def _absolute(directory: str) -> str:
@@ -70,13 +113,13 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
     ends = {exchange.name: ends_of(checkpoint, exchange) for exchange in source.exchanges}
     readings = {e.name: reading_of(e, ends[e.name].max_parallelism) for e in source.exchanges}
     reader = RowReader(readings)
-    differences = _read_files(table, reader)
+    files = read_files(table, reader, request.claims)
+    differences, notes = list(files.differences), list(files.notes)
     rows = reader.channels
     new = _new_parallelism(request, checkpoint, source.exchanges, ends, rows)
     differences += reader.differences
     raw = reader.raw is not False
     expected: dict[Channel, Expected] = {}
-    notes: list[str] = []
     left_out = 0
     for exchange in source.exchanges:
         end = ends[exchange.name]
@@ -97,17 +140,9 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
         unchecked=(*_unchecked(source.exchanges, readings, ends, new, raw, request, table), *notes),
         channels=len(expected),
     )
-    return _with_claims(report, request.claims, checkpoint.sha256, table.properties(), expected, raw)
-
-
-def _read_files(table: Table, reader: RowReader) -> list[Difference]:
-    differences = []
-    for number, file in enumerate(table.files()):
-        count = reader.add_file(number, file.open(), file.uri)
-        if file.records is not None and count != file.records:
-            what = f"{file.uri} has {count} records, its table says {file.records}"
-            differences.append(Difference(Kind.CHANGED, what))
-    return differences
+    published = table.publications()
+    properties = published[-1].properties if published else None
+    return _with_claims(report, request.claims, checkpoint.sha256, properties, expected, raw, True)
 
 
 def _new_parallelism(
@@ -174,26 +209,25 @@ def _with_claims(
     report: Report,
     claims: Claims | None,
     metadata_sha256: str,
-    properties: Mapping[str, str],
+    properties: Mapping[str, str] | None,
     expected: Mapping[Channel, Expected],
     raw: bool,
+    in_table: bool,
 ) -> Report:
     """The report once more, with what the receipt says against it."""
     if claims is None:
         return report
-    found = [*check_claims(claims, metadata_sha256, properties), *check_ledger(claims, expected)]
-    whole = _replaced(report, found, claims.partial)
-    output = report.output if raw else Totals(report.output.records, report.source.bytes)
-    return _replaced(whole, list(check_totals(claims, report.source, output, whole.verdict)), claims.partial)
-
-
-def _replaced(report: Report, more: list[Difference], partial: bool) -> Report:
-    return Report(
-        report.source,
-        report.output,
-        (*report.differences, *more),
-        report.left_out,
-        partial,
-        report.unchecked,
-        report.channels,
+    found = [*check_claims(claims, metadata_sha256, properties)]
+    found += readable(check_ledger(claims, expected), "ledger")
+    found += readable(check_sums(claims), "fingerprint")
+    found += readable(check_elements(claims, expected, in_table), "other_elements")
+    notes = () if claims.sealed else ("the receipt has no SHA-256 of its own: what only it says was not checked",)
+    whole = replace(
+        report,
+        differences=(*report.differences, *found),
+        partial=claims.partial,
+        unchecked=(*report.unchecked, *notes),
     )
+    output = report.output if raw else Totals(report.output.records, report.source.bytes)
+    heads = readable(check_totals(claims, report.source, output, whole.verdict), "records")
+    return replace(whole, differences=(*whole.differences, *heads))

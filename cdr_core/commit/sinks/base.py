@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ RECOVERY = "cdr.recovery"
 PROOF = "cdr.proof-sha256"
 SOURCE = "cdr.source-metadata-sha256"
 """Which checkpoint the records come from: a path may be used again, the SHA-256 of ``_metadata`` is not."""
+FILES = "cdr.files-sha256"
+"""SHA-256 of name, size and CRC-32C of every file, one line each, sorted. Names, because a table may move."""
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Rows held in memory before they become a row group; small groups make slow tables, larger ones add nothing."""
@@ -48,6 +51,12 @@ class Publication:
     files: tuple[PreparedFile, ...]
     properties: Mapping[str, str]
     permit: Callable[[], None] = field(default=_permitted, compare=False)
+
+    @property
+    def signed(self) -> dict[str, str]:
+        """The properties of a publication of just these files: whoever reads it later can tell if one was changed."""
+        lines = sorted(f"{file.path.rpartition('/')[2]} {file.bytes} {file.crc32c}" for file in self.files)
+        return {**self.properties, FILES: hashlib.sha256("\n".join(lines).encode()).hexdigest()}
 
     @property
     def commit_user(self) -> str:

@@ -168,7 +168,7 @@ class IcebergSink:
         once = {**table.metadata.properties, _RETRIES: "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         transaction = table.transaction()
-        with transaction.update_snapshot(snapshot_properties=dict(publication.properties)).fast_append() as append:
+        with transaction.update_snapshot(snapshot_properties=publication.signed).fast_append() as append:
             for file in publication.files:
                 append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.path))
         publication.permit()

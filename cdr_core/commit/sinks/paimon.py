@@ -154,7 +154,7 @@ class PaimonSink:
         user, number = publication.properties[COMMIT_USER], publication.commit_id
         try:
             message = CommitMessage(partition=(), bucket=BUCKET, new_files=[_meta(table, f) for f in publication.files])
-            FileStoreCommit(step, table, user).commit([message], number, dict(publication.properties))
+            FileStoreCommit(step, table, user).commit([message], number, publication.signed)
         except Exception as error:
             if step.forbidden is not None:
                 raise step.forbidden from error

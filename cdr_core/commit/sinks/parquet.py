@@ -115,7 +115,7 @@ class ParquetSink:
         manifest = {
             "version": MANIFEST_VERSION,
             "files": [*previous, *(file.to_json() for file in publication.files)],
-            "properties": dict(publication.properties),
+            "properties": publication.signed,
         }
         uri = self._manifest(number + 1)
         publication.permit()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import ChannelKey, Entry, require_others
+from cdr_core.audit.receipt import sealed
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import commit_user
 from cdr_core.commit.sinks import sink_for
@@ -154,14 +155,16 @@ def beside(drive: Drive, sink: CheckpointSink, receipt: Mapping[str, Any]) -> di
     claim = sink.claim()
     written = {name: claim[name] for name in ("metadata_sha256", "output_state", "copied", "depends_on", "state")}
     written |= {name: claim.get(name, []) for name in OUTSIDE}  # older claims do not say what was missing
-    value = {
-        **receipt,
-        "dropped_by_rule": {
-            "rule": "elements that are no records go on as other_elements says",
-            "elements": dict(receipt["other_elements"].get("dropped", {})),
-        },
-        "checkpoint": {"directory": sink.directory, **written, "files": claim["files"]},
-    }
+    value = sealed(
+        {
+            **receipt,
+            "dropped_by_rule": {
+                "rule": "elements that are no records go on as other_elements says",
+                "elements": dict(receipt["other_elements"].get("dropped", {})),
+            },
+            "checkpoint": {"directory": sink.directory, **written, "files": claim["files"]},
+        }
+    )
     with drive.fenced():  # a copy of an older attempt must not take the place of a newer one's
         pass
     sink.write_receipt(value)

@@ -26,8 +26,8 @@ PIECE: Final = 8 * 1024 * 1024
 
 
 def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink, scratch: Path) -> dict[str, Any]:
-    """Have a file of the source in the target's directory; its name and size. ``scratch`` has room for one on its way
-    from here to S3.
+    """Have a file of the source in the target's directory; its name and size, and the CRC-32C of bytes that came
+    by here. ``scratch`` has room for one on its way from here to S3.
     """
     location = checkpoint.resolve(file)
     assert isinstance(location, FileLocation), "a relative handle is a file"
@@ -37,11 +37,11 @@ def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink, 
     size = storage_for(source).size(source)
     if file.size not in (-1, size):
         raise Unreadable(f"{source} has {size} bytes, its checkpoint says {file.size}", hint=COMPLETE)
+    copied = {"path": file.path, "bytes": size}
     if is_local(source) or is_local(target):
-        _copy_bytes(source, target, size, scratch)
-    else:
-        _copy_object(source, target, size)
-    return {"path": file.path, "bytes": size}
+        return {**copied, "crc32c": _copy_bytes(source, target, size, scratch)}
+    _copy_object(source, target, size)
+    return copied
 
 
 def _copy_object(source: str, target: str, size: int) -> None:
@@ -53,7 +53,7 @@ def _copy_object(source: str, target: str, size: int) -> None:
     _require(storage.size(target) == size, source, target)
 
 
-def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> None:
+def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> int:
     if not storage_for(target).exists(target):
         try:
             with making(target, scratch) as temporary:
@@ -62,8 +62,9 @@ def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> None:
             # Taken meanwhile, by a task that copies the same file; anything else is what it is.
             if not storage_for(target).exists(target):
                 raise
-    same = storage_for(target).size(target) == size and _sum(source, size) == _sum(target, size)
-    _require(same, source, target)
+    found = _sum(target, size) if storage_for(target).size(target) == size else -1
+    _require(found == _sum(source, size), source, target)
+    return found
 
 
 def _require(same: bool, source: str, target: str) -> None:

@@ -1,0 +1,169 @@
+"""Data files of a table: read whatever was done to them, and held against what the table and the receipt say of them.
+
+A file that is not the published one is a difference by itself; its rows are compared all the same, because only they
+tell the channel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import google_crc32c
+
+from cdr_core.audit.independent.claims import Claims, readable
+from cdr_core.audit.independent.report import Difference, Kind
+from cdr_core.audit.independent.rows import RowReader
+from cdr_core.audit.independent.tables import RECOVERY, SOURCE, DataFile, Publication, Table
+
+FILES = "cdr.files-sha256"
+"""Property of a publication: SHA-256 of its files' names, sizes and CRC-32C."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A file as it was found."""
+
+    bytes: int
+    crc32c: int
+    records: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What reading the files of a table came to; ``sums`` by address."""
+
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sums: dict[str, Sum] = field(default_factory=dict)
+
+
+def read_files(table: Table, reader: RowReader, claims: Claims | None) -> Found:
+    """All rows of the recovery's files into the reader. A file that cannot be read at all is ``Unreadable``."""
+    found = Found()
+    stated = _stated(claims)
+    for number, file in enumerate(table.files()):
+        data = file.read()
+        crc32c = google_crc32c.value(data)
+        found.differences += _changed(file, len(data), crc32c, stated.get(file.name))
+        records, broken = reader.add_file(number, io.BytesIO(data), file.uri)
+        if broken:
+            found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {broken}"))
+        if file.records is not None and records != file.records:
+            what = f"{file.uri} has {records} records, its table says {file.records}"
+            found.differences.append(Difference(Kind.CHANGED, what))
+        found.sums[file.uri] = Sum(len(data), crc32c, records)
+    named = bool(found.differences)
+    for publication in table.publications():
+        found.differences += _check_sums(publication, found.sums, named)
+    found.notes += _notes(table, claims)
+    if claims is not None:
+        found.differences += readable(_check_receipt(claims, table, found), "publication")
+    return found
+
+
+def _stated(claims: Claims | None) -> Mapping[str, set[tuple[Any, Any]]]:
+    """Size and CRC-32C of every published file by its name, as the receipt has them."""
+    stated: dict[str, set[tuple[Any, Any]]] = defaultdict(set)
+    for publication in () if claims is None else claims.publications:
+        for file in publication.get("files") or ():
+            stated[str(file.get("path")).rpartition("/")[2]].add((file.get("bytes"), file.get("crc32c")))
+    return stated
+
+
+def _changed(file: DataFile, size: int, crc32c: int, stated: set[tuple[Any, Any]] | None) -> Iterator[Difference]:
+    if file.bytes is not None and size != file.bytes:
+        yield Difference(Kind.CHANGED, f"{file.uri} has {size} bytes, its table says {file.bytes}")
+    elif file.crc32c is not None and crc32c != file.crc32c:
+        yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was written: its CRC-32C is not the table's")
+    elif stated is not None and (size, crc32c) not in stated:
+        yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was published: the receipt has another sum")
+
+
+def _check_sums(publication: Publication, sums: Mapping[str, Sum], named: bool) -> Iterator[Difference]:
+    """A publication against itself: that its files are still those it was made of. ``named``: a difference is known."""
+    properties, number = publication.properties, publication.properties.get("cdr.commit-id")
+    if properties.get("cdr.commit-user") != f"cdr-{properties.get(RECOVERY)}":
+        yield Difference(Kind.RECEIPT, f"publication {number} was not made by who it says: its properties were edited")
+    if not publication.whole:
+        return
+    ours = [(file.name, sums[file.uri]) for file in publication.files if file.uri in sums]
+    records = sum(each.records for _, each in ours)
+    if properties.get("cdr.records", str(records)) != str(records):
+        what = f"publication {number} was made with {properties['cdr.records']} records, its files hold {records}"
+        yield Difference(Kind.CHANGED, what)
+    lines = sorted(f"{name} {each.bytes} {each.crc32c}" for name, each in ours)
+    actual = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    if not named and properties.get(FILES, actual) != actual:
+        yield Difference(Kind.CHANGED, f"the files of publication {number} are not those that it was made of")
+
+
+def _notes(table: Table, claims: Claims | None) -> Iterator[str]:
+    """What could not be held against anything."""
+    publications = table.publications()
+    if publications and not publications[0].whole:
+        yield "files of the recovery were rewritten by others: their rows were compared, not their bytes"
+    stated = _stated(claims)
+    summed = {file.uri for each in publications if each.whole and FILES in each.properties for file in each.files}
+    bare = [f for f in table.files() if f.crc32c is None and f.uri not in summed and f.name not in stated]
+    if bare and not (publications and not publications[0].whole):
+        yield f"{len(bare)} files are listed without a sum of their bytes: only their rows were compared"
+
+
+def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Difference]:
+    """The receipt's publications against those that the table knows."""
+    known = {each.properties.get("cdr.commit-id"): each for each in table.publications()}
+    for stated in claims.publications:
+        number = stated.get("commit_id")
+        publication = known.pop(str(number), None)
+        if publication is not None:
+            yield from compare_publication(claims, stated, publication)
+        elif table.forgets:
+            found.notes.append(
+                f"publication {number} is no longer known to the table, its properties were not compared"
+            )
+        else:
+            yield Difference(Kind.RECEIPT, f"the receipt names publication {number}, which the output does not have")
+    for number in known:
+        yield Difference(Kind.RECEIPT, f"the output has a publication {number} that the receipt does not name")
+
+
+def compare_publication(claims: Claims, stated: Mapping[str, Any], publication: Publication) -> Iterator[Difference]:
+    """What the receipt says of a publication against what it was published with."""
+    properties, number = publication.properties, stated.get("commit_id")
+    for name, value in expected_properties(claims, stated).items():
+        if properties.get(name) != value:
+            what = f"publication {number} has {name} {properties.get(name)}, the receipt says {value}"
+            yield Difference(Kind.RECEIPT, what)
+    if properties.get("cdr.epoch") not in claims.epochs:
+        what = f"publication {number} was made in epoch {properties.get('cdr.epoch')}, of which the receipt has nothing"
+        yield Difference(Kind.RECEIPT, what)
+    if not str(stated.get("location")).endswith(publication.place):
+        what = (
+            f"the receipt says that publication {number} is at {stated.get('location')}, it is at {publication.place}"
+        )
+        yield Difference(Kind.RECEIPT, what)
+    listed = {str(file["path"]).rpartition("/")[2] for file in stated.get("files") or ()}
+    there = {file.name for file in publication.files}
+    for name in sorted(there - listed) if "files" in stated else ():
+        yield Difference(Kind.EXTRA, f"{name} is in the output, and the receipt does not name it")
+    for name in sorted(listed - there) if publication.whole else ():
+        yield Difference(Kind.MISSING, f"{name} was published, and is not in the output any more")
+
+
+def expected_properties(claims: Claims, stated: Mapping[str, Any]) -> dict[str, str | None]:
+    """What a publication must have been published with, by the receipt."""
+    recovery, watermark = claims.recovery, stated.get("watermark")
+    return {
+        RECOVERY: str(recovery.get("id")),
+        SOURCE: str(recovery["source"]),
+        "cdr.source-metadata-sha256": str(claims.proof.get("source_metadata_sha256")),
+        "cdr.commit-user": f"cdr-{recovery.get('id')}",
+        "cdr.commit-id": str(stated.get("commit_id")),
+        "cdr.records": str(stated.get("records")),
+        "cdr.watermark": None if watermark is None else str(watermark),
+    }
