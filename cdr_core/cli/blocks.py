@@ -53,7 +53,8 @@ def refusals(checkpoint: Checkpoint, spec: JobSpec) -> list[dict[str, Any]]:
     for exchange in spec.exchanges:
         for parallelism in _changes(checkpoint, exchange):
             planned = bind(checkpoint, exchange, parallelism)
-            for error in plan_refusals(checkpoint, planned, announced_sizes(checkpoint, planned)):
+            sizes = announced_sizes(checkpoint, planned)
+            for error in plan_refusals(checkpoint, planned, sizes, exchange.key):
                 block = {"kind": str(Kind.REFUSED), "exchange": exchange.name, "what": error.what, "hint": error.hint}
                 found.setdefault(error.what, block)
     return list(found.values())

@@ -99,7 +99,7 @@ def _age(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
     from cdr_core.flink.metadata import Side
-    from cdr_core.rescale.source import payload_size
+    from cdr_core.rescale.announced import payload_size
 
     operator = checkpoint.metadata.operators[number]
     return {

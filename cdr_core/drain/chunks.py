@@ -87,5 +87,5 @@ def place_of(plan: Plan, number: int, new_down: int, side: Side) -> tuple[str, S
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     if side is Side.INPUT:
-        return exchange.downstream, side, ChannelId(new_down, exchange.gate, channel.new_up)
-    return exchange.upstream, side, ChannelId(channel.new_up, exchange.partition, new_down)
+        return exchange.downstream, side, exchange.input_at(channel.new_up, new_down)
+    return exchange.upstream, side, exchange.output_at(channel.new_up, new_down)

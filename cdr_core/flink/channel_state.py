@@ -7,7 +7,7 @@ the listed offsets say what belongs to whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
@@ -125,22 +125,6 @@ def read_chunk_extents(
     lengths = values[1:]
     _check_lengths(positions, lengths, size, base, where)
     return positions + (base + LENGTH_SIZE), lengths
-
-
-def refuse_overlaps(extents: Iterable[tuple[Where, Int64s, Int64s]]) -> None:
-    """Refuse chunks of different channels that share bytes of one file; each item is a channel's place and extents."""
-    parts = list(extents)
-    if not parts:
-        return
-    owners = np.repeat(np.arange(len(parts)), [len(starts) for _, starts, _ in parts])
-    starts = np.concatenate([starts for _, starts, _ in parts])
-    ends = starts + np.concatenate([lengths for _, _, lengths in parts])
-    order = np.argsort(starts, kind="stable")
-    wrong = np.flatnonzero(starts[order][1:] - LENGTH_SIZE < ends[order][:-1])
-    if wrong.size:
-        later, earlier = order[wrong[0] + 1], order[wrong[0]]
-        what = f"a chunk overlaps one of another channel ({parts[owners[earlier]][0]})"
-        raise _corrupt(what, parts[owners[later]][0], int(starts[later]) - LENGTH_SIZE)
 
 
 def _slices(operator: str, subtask: SubtaskState, side: Side, checkpoint: str | None) -> Iterator[ChannelSlice]:

@@ -62,8 +62,12 @@ def key_group_range(index: int, parallelism: int, max_parallelism: int) -> tuple
     return first, ((index + 1) * max_parallelism - 1) // parallelism
 
 
+class KeyWithoutHash(SpecRefused):
+    """The record has the key, but its hash cannot be computed here; only whoever needs the hash has to refuse it."""
+
+
 def check_key(description: TypeDescription, key: Sequence[str]) -> None:
-    """Refuse a key that the record does not have, or whose hash only its Java class knows."""
+    """Refuse a key that the record does not have, or (:class:`KeyWithoutHash`) whose hash only its Java class knows."""
     _plan(description, tuple(key))
 
 
@@ -175,7 +179,7 @@ def _check_part(key: str, path: str, part: Part | None, everything: dict[str, Pa
     elif isinstance(description, Scalar) and description.kind is Kind.OPAQUE:
         reason = "its bytes are not described"
     if reason:
-        raise SpecRefused(
+        raise KeyWithoutHash(
             f"field {path!r} of type {description.text} cannot be the key {key!r}: {reason}",
             hint="name the fields that the job's key selector returns",
         )
@@ -189,7 +193,7 @@ def _sql_column(description: RowData, name: str) -> tuple[int, int, int]:
     field = description.names.index(name)
     type_ = description.types[field]
     if type_.kind in NESTED:
-        raise SpecRefused(
+        raise KeyWithoutHash(
             f"field {name!r} of type {type_.text} cannot be a key here", hint="keys are columns without parts"
         )
     return field, _how(type_), type_.width

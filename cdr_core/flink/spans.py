@@ -44,6 +44,14 @@ class Spans:
             found.append(Part(self.open(owner), chunk_starts - self.starts[owner], chunk_lengths))
         return tuple(found)
 
+    def rest(self, start: int) -> tuple[Part, ...]:
+        """What there is from a place of the object to the end of its stretch, as one chunk."""
+        owner = int(np.searchsorted(self.starts, start, side="right")) - 1
+        if owner < 0 or start >= self.ends[owner]:
+            return ()
+        begin, length = np.array([start - self.starts[owner]]), np.array([self.ends[owner] - start])
+        return (Part(self.open(owner), begin, length),)
+
     def _owners(self, begins: Int64s, ends: Int64s) -> Int64s:
         owners = np.searchsorted(self.starts, begins, side="right") - 1
         wrong = np.flatnonzero((owners < 0) | (ends > self.ends[np.maximum(owners, 0)]))

@@ -24,6 +24,7 @@ from cdr_core.phases.quarantine import (
     require_all_bytes,
 )
 from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
 from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
@@ -50,6 +51,8 @@ def prepare(drive: Drive) -> dict[str, Any]:
         checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
         wish = parse_parallelism(recovery.parallelism)
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
+        refuse_shared_chunks(checkpoint)
+        refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
         uri = drive.workspace.attempt(drive.epoch, "plan.json")

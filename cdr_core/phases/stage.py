@@ -7,7 +7,7 @@ disks has none, and state that is inside `_metadata` comes with it. Once read is
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +16,19 @@ from cdr_core.errors import CorruptChannelState, Unreadable, Where
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE
 from cdr_core.phases.meter import Meter, unit_of
+from cdr_core.phases.quarantine import QUARANTINE
 from cdr_core.phases.unit import Job, Outcome
 from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.cells import LONGEST_REQUEST, Cells, requests
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.remote import RemoteState, is_remote, object_stats
+from cdr_core.rescale.remote import COMPLETE, RemoteState, is_remote, object_stats
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.staged import make_index
-from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage import Stat, is_local, join, storage_for
 from cdr_core.storage.local import explained, local_path, publish_exclusively, temporary_beside
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
-
-HINT = "use a checkpoint that is complete"
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
@@ -41,22 +40,31 @@ def prepare(drive: Drive) -> dict[str, Any]:
     directory, sha256 = drive.recovery.source.uri, drive.recovery.source.metadata_sha256
     state = RemoteState(open_planned(directory, sha256))
     metadata = [join(directory, METADATA_FILE)] if is_remote(directory) else []
+    salvages = drive.recovery.options["on_corrupt"] == QUARANTINE
     units: dict[str, Any] = {}
     try:
-        stats = object_stats([*metadata, *state.uris])
-        for uri, found in stats.items():
-            cells = state.cells(uri, found) if uri not in metadata else _whole(found.size)
-            for start, end in _ranges(cells):
-                units[f"stage-{len(units):05d}"] = {
-                    "uri": uri,
-                    "size": found.size,
-                    "tag": found.tag,
-                    "start": start,
-                    "end": end,
-                }
+        for uri, found in object_stats([*metadata, *state.uris]).items():
+            for unit in _units(uri, found, None if uri in metadata else state, salvages):
+                units[f"stage-{len(units):05d}"] = unit
     except Unreadable as error:
         raise _corrupt(directory, error) from None
     return units
+
+
+def _units(uri: str, found: Stat | Unreadable, state: RemoteState | None, salvages: bool) -> Iterator[dict[str, Any]]:
+    """The ranges of one object. Where damage is put aside, one that is missing or empty is a unit without bytes, so
+    that the index knows of it, and of one that is too short there is what there is.
+    """
+    if isinstance(found, Unreadable):
+        if not salvages or state is None:
+            raise found
+        yield {"uri": uri, "size": 0, "tag": "", "start": 0, "end": 0, "missing": found.what}
+        return
+    if state is not None and not salvages:
+        state.require_whole(uri, found)
+    cells = _whole(found.size) if state is None else state.cells(uri, found)
+    for start, end in _ranges(cells) or [(0, 0)]:
+        yield {"uri": uri, "size": found.size, "tag": found.tag, "start": start, "end": end}
 
 
 def _whole(size: int) -> Cells:
@@ -106,11 +114,14 @@ def finish(drive: Drive, units: Mapping[str, Any], results: Sequence[Mapping[str
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for unit, result in zip(units.values(), results, strict=True):
         if any(result[field] != unit[field] for field in unit):
-            changed = Unreadable(f"{unit['uri']} changed while it was being staged", hint=HINT)
+            changed = Unreadable(f"{unit['uri']} changed while it was being staged", hint=COMPLETE)
             raise _corrupt(drive.recovery.source.uri, changed)
-        ranges.setdefault(unit["uri"], []).append((unit["start"], unit["end"], result["file"]))
+        if unit["start"] < unit["end"]:
+            ranges.setdefault(unit["uri"], []).append((unit["start"], unit["end"], result["file"]))
     index = drive.workspace.attempt(drive.epoch, str(drive.phase), "staged.json")
-    write_json(index, make_index({unit["uri"]: unit["size"] for unit in units.values()}, ranges))
+    sizes = {unit["uri"]: unit["size"] for unit in units.values()}
+    missing = {unit["uri"]: unit["missing"] for unit in units.values() if "missing" in unit}
+    write_json(index, make_index(sizes, ranges, missing))
     return {"staged": index, "fetched_bytes": expected_bytes(units)}
 
 
@@ -121,4 +132,4 @@ def expected_bytes(units: Mapping[str, Any]) -> int:
 
 def _corrupt(checkpoint: str, error: Unreadable) -> CorruptChannelState:
     where = Where(checkpoint=checkpoint)
-    return CorruptChannelState(f"the source cannot be staged: {error.what}", where=where, hint=error.hint or HINT)
+    return CorruptChannelState(f"the source cannot be staged: {error.what}", where=where, hint=error.hint or COMPLETE)

@@ -6,16 +6,18 @@ Checks give their refusals instead of raising them, so that a what-if can show a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cdr_core.errors import CdrError, CorruptChannelState, CorruptMetadata, PlanRefused, SpecRefused, Where
 from cdr_core.flink.channel_state import ChannelId, ChannelSlice
-from cdr_core.flink.checkpoint import Checkpoint, InlineLocation
-from cdr_core.flink.keys import MOST_KEY_GROUPS, check_key
+from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.keys import MOST_KEY_GROUPS, KeyWithoutHash, check_key
 from cdr_core.flink.metadata import OperatorState, Side
 from cdr_core.flink.types import Kind, Scalar, TypeDescription, parse_type
+from cdr_core.rescale.announced import believable_size, is_empty
 from cdr_core.rescale.custom import load_owner
-from cdr_core.rescale.mapping import POINTWISE, UNMOVABLE, new_owners
+from cdr_core.rescale.mapping import POINTWISE, UNMOVABLE, new_owners, pointwise_downs, pointwise_ups
 from cdr_core.rescale.spec import Exchange, Partitioner
 
 OPAQUE = Scalar(Kind.OPAQUE)
@@ -26,7 +28,9 @@ class PlannedExchange:
     """An exchange bound to the checkpoint's operators, with its old and new parallelism on both ends.
 
     ``key`` is empty where the record is OPAQUE, since nobody could find it there. ``owner`` is the owner function of a
-    custom exchange (``module:function``), else empty. ``max_parallelism`` is the downstream operator's.
+    custom exchange (``module:function``), else empty. ``max_parallelism`` is the downstream operator's. ``pointwise``:
+    a subtask numbers its channels by the few subtasks that it is connected with, not by all subtasks of the other end;
+    parallelism stays then.
     """
 
     name: str
@@ -43,6 +47,7 @@ class PlannedExchange:
     old_down: int
     new_up: int
     new_down: int
+    pointwise: bool = False
 
     @property
     def moved(self) -> bool:
@@ -57,6 +62,16 @@ class PlannedExchange:
         """New downstream subtasks that may own records of an old one; see :func:`new_owners`."""
         return new_owners(Partitioner(self.partitioner), down, self.old_down, self.new_down, self.max_parallelism)
 
+    def input_at(self, up: int, down: int) -> ChannelId:
+        """The input channel of a connection; of an old one, or of a new one where all-to-all."""
+        channel = pointwise_ups(down, self.old_up, self.old_down).index(up) if self.pointwise else up
+        return ChannelId(down, self.gate, channel)
+
+    def output_at(self, up: int, down: int) -> ChannelId:
+        """The output channel of a connection; of an old one, or of a new one where all-to-all."""
+        channel = pointwise_downs(up, self.old_up, self.old_down).index(down) if self.pointwise else down
+        return ChannelId(up, self.partition, channel)
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -66,20 +81,33 @@ class Connection:
     down: int
 
 
-Sizes = Mapping[Connection, int]
-"""Bytes that the handles announce, for every connection that has state on either side."""
+class Announced(NamedTuple):
+    """What the handles of a connection say: ``bytes`` with length fields; ``empty`` if nothing but those."""
+
+    bytes: int
+    empty: bool
 
 
-def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int]) -> PlannedExchange:
+Sizes = Mapping[Connection, Announced]
+"""For every connection that has state on either side."""
+
+
+Channels = Callable[[str, Side], Mapping[ChannelId, ChannelSlice]]
+"""The in-flight data of one side of an operator, by its id: ``Checkpoint.channels``, asked once for each."""
+
+
+def bind(
+    checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int], channels: Channels | None = None
+) -> PlannedExchange:
     """The exchange with its operators' ids and parallelism.
 
-    Refuses an operator that the checkpoint does not have, and one that no Flink can have run.
+    Refuses an operator that the checkpoint does not have, and one that no Flink can have run. ``channels`` is for those who ask about many exchanges and remember the answers of ``checkpoint.channels``.
     """
     upstream, downstream = checkpoint.operator(exchange.upstream), checkpoint.operator(exchange.downstream)
     for end in (upstream, downstream):
         if impossible := beyond_flink(checkpoint, end):
             raise impossible
-    return PlannedExchange(
+    bound = PlannedExchange(
         name=exchange.name,
         upstream=upstream.operator_id,
         partition=exchange.partition,
@@ -87,7 +115,7 @@ def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, i
         gate=exchange.gate,
         partitioner=str(exchange.partitioner),
         record=exchange.record.text,
-        key=() if exchange.record == OPAQUE else exchange.key,
+        key=_usable_key(exchange),
         owner=exchange.owner or "",
         max_parallelism=downstream.max_parallelism,
         old_up=upstream.parallelism,
@@ -95,6 +123,9 @@ def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, i
         new_up=parallelism[upstream.operator_id],
         new_down=parallelism[downstream.operator_id],
     )
+    if exchange.partitioner in POINTWISE and not bound.moved:
+        return replace(bound, pointwise=_counts_pointwise(bound, channels or checkpoint.channels))
+    return bound
 
 
 def beyond_flink(checkpoint: Checkpoint, operator: OperatorState) -> CorruptMetadata | None:
@@ -113,34 +144,59 @@ def beyond_flink(checkpoint: Checkpoint, operator: OperatorState) -> CorruptMeta
     )
 
 
-Channels = Callable[[str, Side], Mapping[ChannelId, ChannelSlice]]
-"""The in-flight data of one side of an operator, by its id: ``Checkpoint.channels``, asked once for each."""
+def _usable_key(exchange: Exchange) -> tuple[str, ...]:
+    """The key, unless nobody here can find or hash it; one that the record does not have is refused later."""
+    if exchange.record == OPAQUE:
+        return ()
+    try:
+        if exchange.key and exchange.partitioner is Partitioner.HASH:
+            check_key(exchange.record, exchange.key)
+    except KeyWithoutHash:
+        return ()
+    except SpecRefused:
+        pass
+    return exchange.key
+
+
+def _counts_pointwise(exchange: PlannedExchange, channels: Channels) -> bool:
+    """Whether the channels are numbered as Flink numbers those of a pointwise exchange.
+
+    Channel 0 of subtask 3 then comes from somewhere near subtask 3. Flink before 1.14 wrote such state; numbers that do
+    not fit say that the exchange was connected all-to-all, whatever the spec calls it.
+    """
+    ups, downs = exchange.old_up, exchange.old_down
+    inputs = [at for at in channels(exchange.downstream, Side.INPUT) if at.a == exchange.gate]
+    outputs = [at for at in channels(exchange.upstream, Side.OUTPUT) if at.a == exchange.partition]
+    return bool(inputs or outputs) and (
+        all(at.subtask < downs and at.b < len(pointwise_ups(at.subtask, ups, downs)) for at in inputs)
+        and all(at.subtask < ups and at.b < len(pointwise_downs(at.subtask, ups, downs)) for at in outputs)
+    )
 
 
 def announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange, channels: Channels | None = None) -> Sizes:
     """What the handles of both sides announce; refuses a channel that the other end cannot have.
 
-    ``channels`` is for those who ask about many exchanges and remember the answers of ``checkpoint.channels``.
+    ``channels`` as for :func:`bind`.
     """
     channels = channels or checkpoint.channels
-    sizes: dict[Connection, int] = {}
+    ups, downs = exchange.old_up, exchange.old_down
+    sizes: dict[Connection, Announced] = {}
     for at, state in channels(exchange.downstream, Side.INPUT).items():
         if at.a == exchange.gate:
-            _add(exchange, sizes, Connection(at.b, at.subtask), _believable(checkpoint, state))
+            up = pointwise_ups(at.subtask, ups, downs)[at.b] if exchange.pointwise else at.b
+            _add(exchange, sizes, Connection(up, at.subtask), _announced(checkpoint, state))
     for at, state in channels(exchange.upstream, Side.OUTPUT).items():
         if at.a == exchange.partition:
-            _add(exchange, sizes, Connection(at.subtask, at.b), _believable(checkpoint, state))
+            down = pointwise_downs(at.subtask, ups, downs)[at.b] if exchange.pointwise else at.b
+            _add(exchange, sizes, Connection(at.subtask, down), _announced(checkpoint, state))
     return dict(sorted(sizes.items(), key=lambda item: (item[0].up, item[0].down)))
 
 
-def _believable(checkpoint: Checkpoint, state: ChannelSlice) -> int:
-    """A size is only informational: it may be wrong, but no channel has more bytes than the stream it lies in."""
-    location = checkpoint.resolve(state.delegate)
-    length = len(location.data) if isinstance(location, InlineLocation) else location.length
-    return max(state.size if length is None else min(state.size, length), 0)
+def _announced(checkpoint: Checkpoint, state: ChannelSlice) -> Announced:
+    return Announced(believable_size(checkpoint, state), is_empty(checkpoint, state))
 
 
-def _add(exchange: PlannedExchange, sizes: dict[Connection, int], at: Connection, size: int) -> None:
+def _add(exchange: PlannedExchange, sizes: dict[Connection, Announced], at: Connection, found: Announced) -> None:
     if not (at.up < exchange.old_up and at.down < exchange.old_down):
         raise CorruptChannelState(
             f"a channel from subtask {at.up} to {at.down}, beyond the parallelism of its ends "
@@ -149,14 +205,21 @@ def _add(exchange: PlannedExchange, sizes: dict[Connection, int], at: Connection
             hint="check that the spec connects the right operators, gates and partitions; "
             "each input of a union is a gate of its own",
         )
-    sizes[at] = sizes.get(at, 0) + size
+    other = sizes.get(at, Announced(0, True))
+    sizes[at] = Announced(other.bytes + found.bytes, other.empty and found.empty)
 
 
-def refusals(checkpoint: Checkpoint, exchange: PlannedExchange, sizes: Sizes) -> Iterator[CdrError]:
-    """Everything that forbids to move what is in flight on the exchange."""
+def refusals(
+    checkpoint: Checkpoint, exchange: PlannedExchange, sizes: Sizes, key: tuple[str, ...] = ()
+) -> Iterator[CdrError]:
+    """Everything that forbids to move what is in flight on the exchange; ``key`` is the one that the spec names.
+
+    Channels of empty chunks only hold nothing that could go astray.
+    """
     if exchange.key and exchange.partitioner == Partitioner.HASH:
-        yield from _key_refusals(exchange)
-    if not sizes:
+        yield from _key_refusals(exchange, exchange.key)
+    loaded = [at for at, announced in sizes.items() if not announced.empty]
+    if not loaded:
         return
     if checkpoint.operator(exchange.downstream).finished:
         yield PlanRefused(
@@ -164,19 +227,24 @@ def refusals(checkpoint: Checkpoint, exchange: PlannedExchange, sizes: Sizes) ->
             where=Where(checkpoint=checkpoint.directory, operator=exchange.downstream),
             hint="nobody is left to take it; check the exchange's downstream operator in the job spec",
         )
-    if exchange.partitioner in UNMOVABLE:
-        yield from _unmovable_refusals(exchange, sizes)
-    owners = {down: len(exchange.possible_owners(down)) for down in {at.down for at in sizes}}
-    ambiguous = sum(owners[at.down] > 1 for at in sizes)
+    if exchange.partitioner in UNMOVABLE and exchange.moved:
+        yield PlanRefused(
+            f"exchange {exchange.name} is a {exchange.partitioner} exchange with in-flight data and cannot change "
+            "parallelism",
+            hint="recover it at the same parallelism",
+        )
+    owners = {down: len(exchange.possible_owners(down)) for down in {at.down for at in loaded}}
+    ambiguous = sum(owners[at.down] > 1 for at in loaded)
     if ambiguous and exchange.partitioner == Partitioner.HASH and not exchange.key:
-        yield _no_key(exchange, ambiguous, len(sizes))
+        unusable = list(_key_refusals(exchange, key)) if key and exchange.record != OPAQUE.text else []
+        yield from unusable or [_no_key(exchange, ambiguous, len(loaded))]
     if ambiguous and exchange.partitioner == Partitioner.CUSTOM:
         yield from _owner_refusals(exchange)
 
 
-def _key_refusals(exchange: PlannedExchange) -> Iterator[CdrError]:
+def _key_refusals(exchange: PlannedExchange, key: tuple[str, ...]) -> Iterator[CdrError]:
     try:
-        check_key(exchange.description, exchange.key)
+        check_key(exchange.description, key)
     except SpecRefused as error:
         yield SpecRefused(f"exchange {exchange.name}: {error.what}", hint=error.hint)
 
@@ -191,31 +259,6 @@ def _no_key(exchange: PlannedExchange, ambiguous: int, channels: int) -> PlanRef
     return PlanRefused(
         f"exchange {exchange.name} is a hash exchange without a key, and {split}", hint="add key: [FIELD]"
     )
-
-
-def _unmovable_refusals(exchange: PlannedExchange, sizes: Sizes) -> Iterator[CdrError]:
-    if exchange.moved:
-        yield PlanRefused(
-            f"exchange {exchange.name} is a {exchange.partitioner} exchange with in-flight data and cannot change "
-            "parallelism",
-            hint="recover it at the same parallelism",
-        )
-    elif exchange.partitioner in POINTWISE and _counts_pointwise(exchange, sizes):
-        yield PlanRefused(
-            f"exchange {exchange.name} is a {exchange.partitioner} exchange with in-flight data, which current Flink "
-            "never writes: whose channels these are is not known",
-            hint="check the exchange's partitioner in the job spec",
-        )
-
-
-def _counts_pointwise(exchange: PlannedExchange, sizes: Sizes) -> bool:
-    """Whether the channels may be numbered as those of a pointwise exchange are: per subtask, not by the other end.
-
-    Then channel 0 of subtask 3 comes from somewhere near subtask 3, and both halves of a connection do not meet.
-    """
-    inputs, outputs = -(-exchange.old_up // exchange.old_down), -(-exchange.old_down // exchange.old_up)
-    alone = exchange.old_up == exchange.old_down == 1
-    return not alone and all(at.up < inputs or at.down < outputs for at in sizes)
 
 
 def _owner_refusals(exchange: PlannedExchange) -> Iterator[CdrError]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from cdr_core.flink.channel_state import ChannelId, ChannelSlice
+from cdr_core.flink.channel_state import ChannelSlice
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import windows
 from cdr_core.kernels import frames
+from cdr_core.rescale.announced import payload_size
 from cdr_core.rescale.owners import count_misplaced, window_owners
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.source import chunks_of, open_channel, payload_size, place
+from cdr_core.rescale.source import chunks_of, open_channel, place
 from cdr_core.rescale.spec import Partitioner
 from cdr_core.rescale.whatif import Counted
 
@@ -35,8 +36,8 @@ def payload_sizes(checkpoint: Checkpoint, plan: Plan) -> tuple[int, ...]:
     for channel in plan.channels:
         exchange = plan.exchanges[channel.exchange]
         inputs, outputs = sizes[exchange.downstream, Side.INPUT], sizes[exchange.upstream, Side.OUTPUT]
-        received = inputs.get(ChannelId(channel.down, exchange.gate, channel.up), 0)
-        found.append(received + outputs.get(ChannelId(channel.up, exchange.partition, channel.down), 0))
+        received = inputs.get(exchange.input_at(channel.up, channel.down), 0)
+        found.append(received + outputs.get(exchange.output_at(channel.up, channel.down), 0))
     return tuple(found)
 
 

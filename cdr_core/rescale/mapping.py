@@ -17,6 +17,21 @@ UNMOVABLE = POINTWISE | {Partitioner.BROADCAST}
 """Partitioners whose in-flight records have no rule for another parallelism."""
 
 
+def pointwise_ups(down: int, ups: int, downs: int) -> range:
+    """Upstream subtasks that a pointwise exchange connects with ``down``, in the order of its channels."""
+    first = down * ups // downs
+    return range(first, max((down + 1) * ups // downs, first + 1))
+
+
+def pointwise_downs(up: int, ups: int, downs: int) -> range:
+    """Downstream subtasks that a pointwise exchange connects with ``up``, in the order of its subpartitions."""
+    first = -(-up * downs // ups)
+    if ups < downs:
+        return range(first, -(-(up + 1) * downs // ups))
+    last = ((up + 1) * downs - 1) // ups
+    return range(last, last + 1)
+
+
 def new_channel(up: int, new_up: int) -> int:
     """The new upstream subtask, and so the new channel, that an old upstream subtask's records arrive on."""
     return up % new_up

@@ -16,6 +16,7 @@ from typing import Any
 from cdr_core.errors import CdrError, PlanRefused, SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
+from cdr_core.rescale.announced import is_empty
 from cdr_core.rescale.bound import Channels, PlannedExchange, Sizes, announced_sizes, beyond_flink, bind, refusals
 from cdr_core.rescale.mapping import new_channel
 from cdr_core.rescale.parallelism import Wish, examine_parallelism
@@ -23,8 +24,8 @@ from cdr_core.rescale.spec import JobSpec
 
 __all__ = ["PLAN_VERSION", "Examined", "Plan", "PlannedExchange", "Subtask", "VirtualChannel", "examine", "make_plan"]
 
-PLAN_VERSION = 2
-"""2: an exchange knows its owner function."""
+PLAN_VERSION = 3
+"""2: an exchange knows its owner function. 3: and whether its channels are numbered pointwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +125,16 @@ def examine(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) 
     refused: list[CdrError] = list(found)
     refused += filter(None, (beyond_flink(checkpoint, operator) for operator in checkpoint.metadata.operators))
     bound: list[tuple[PlannedExchange, Sizes]] = []
+    keys: list[tuple[str, ...]] = []
     for exchange in spec.exchanges:
         try:
-            planned = bind(checkpoint, exchange, parallelism)
+            planned = bind(checkpoint, exchange, parallelism, channels)
             bound.append((planned, announced_sizes(checkpoint, planned, channels)))
+            keys.append(exchange.key)
         except CdrError as error:
             refused.append(error)
-    for planned, sizes in bound:
-        refused += refusals(checkpoint, planned, sizes)
+    for (planned, sizes), key in zip(bound, keys, strict=True):
+        refused += refusals(checkpoint, planned, sizes, key)
     refused += _repeats([planned for planned, _ in bound])
     refused += _unlisted_state(checkpoint, spec, channels)
     once = {str(error): error for error in refused}  # one damaged handle is met more than once
@@ -151,8 +154,8 @@ def _lay_out(
             for down in {at.down for at in sizes}
         }
         channels += (
-            VirtualChannel(number, at.up, at.down, new_channel(at.up, exchange.new_up), size, owners[at.down])
-            for at, size in sizes.items()
+            VirtualChannel(number, at.up, at.down, new_channel(at.up, exchange.new_up), found.bytes, owners[at.down])
+            for at, found in sizes.items()
         )
     exchanges = tuple(exchange for exchange, _ in bound)
     return Plan(
@@ -185,7 +188,10 @@ def _repeats(exchanges: list[PlannedExchange]) -> Iterator[CdrError]:
 
 
 def _unlisted_state(checkpoint: Checkpoint, spec: JobSpec, channels: Channels) -> Iterator[CdrError]:
-    """In-flight data that no exchange of the spec covers would be lost silently: refuse it by name."""
+    """In-flight data that no exchange of the spec covers would be lost silently: refuse it by name.
+
+    Where handles announce empty chunks only, `read` looks whether that is so.
+    """
     covered = {
         Side.INPUT: {(_id_of(checkpoint, e.downstream), e.gate) for e in spec.exchanges},
         Side.OUTPUT: {(_id_of(checkpoint, e.upstream), e.partition) for e in spec.exchanges},
@@ -193,7 +199,8 @@ def _unlisted_state(checkpoint: Checkpoint, spec: JobSpec, channels: Channels) -
     for operator in checkpoint.metadata.operators:
         for side, what in ((Side.INPUT, "gate"), (Side.OUTPUT, "partition")):
             try:
-                indexes = {at.a for at in channels(operator.operator_id, side)}
+                found = channels(operator.operator_id, side)
+                indexes = {at.a for at, piece in found.items() if not is_empty(checkpoint, piece)}
             except CdrError as error:
                 yield error
                 continue

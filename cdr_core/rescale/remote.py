@@ -23,6 +23,9 @@ AT_ONCE = 4
 """Requests under way for one channel: hides their latency, and what waits to be kept stays small."""
 
 
+COMPLETE = "use a checkpoint that is complete"
+
+
 def is_remote(uri: str) -> bool:
     """Whether bytes have to be fetched before they can be looked at."""
     return uri.startswith("s3://")
@@ -42,12 +45,18 @@ class RemoteState:
         return sorted(self._streams)
 
     def cells(self, uri: str, found: Stat, cell: int = CELL) -> Cells:
-        """The cells of an object; refuses one that is shorter than its handles say."""
+        """The cells of an object, as far as it goes: it may be shorter than its handles say."""
         extents = (
             Extent(location.base, location.base + stream_size(location, found.size), chunks + location.base)
             for location, chunks in self._streams[uri]
         )
         return cells_of(extents, cell)
+
+    def require_whole(self, uri: str, found: Stat) -> None:
+        """Refuse an object that is shorter than its handles say."""
+        for location, _ in self._streams[uri]:
+            if is_short(location, stream_size(location, found.size)):
+                raise Unreadable(too_short(location, found.size), hint=COMPLETE)
 
 
 def _remote_streams(checkpoint: Checkpoint) -> Iterator[tuple[FileLocation, Longs]]:
@@ -74,14 +83,19 @@ def state_files(checkpoint: Checkpoint, operator: OperatorState) -> list[str]:
 
 
 def stream_size(location: FileLocation, size: int) -> int:
-    """Bytes of a stream, which an object of this size has to have."""
+    """Bytes that are there of a stream in an object of this size."""
     there = max(size - location.base, 0)
-    if location.length is not None and location.length > there:
-        raise Unreadable(
-            f"{location.uri} has {size} bytes where {location.base + location.length} are needed",
-            hint="use a checkpoint that is complete",
-        )
-    return there if location.length is None else location.length
+    return there if location.length is None else min(location.length, there)
+
+
+def is_short(location: FileLocation, there: int) -> bool:
+    """Whether a stream should have more bytes than are there."""
+    return location.length is not None and there < location.length
+
+
+def too_short(location: FileLocation, size: int) -> str:
+    """The sentence for an object that ends too early."""
+    return f"{location.uri} has {size} bytes where {location.base + (location.length or 0)} are needed"
 
 
 class FetchedObjects:
@@ -102,8 +116,12 @@ class FetchedObjects:
         return sum(each.bytes for each in self._objects.values())
 
     def limit(self, location: FileLocation) -> int:
-        """Bytes of the stream at a location."""
-        return stream_size(location, self._object(location.uri).stat.size)
+        """Bytes that are there of the stream at a location."""
+        return stream_size(location, self.size(location.uri))
+
+    def size(self, uri: str) -> int:
+        """Bytes of an object."""
+        return self._object(uri).stat.size
 
     def spans(self, location: FileLocation, chunks: Longs, where: Where) -> Spans:
         """The stretches of the object that hold the header and these chunks of a stream, and maybe more."""
@@ -187,7 +205,14 @@ def unit_fetches() -> Fetches | None:
     return _of_unit.get()
 
 
-def object_stats(uris: list[str]) -> Mapping[str, Stat]:
-    """What S3 says of each object; one that is missing is ``Unreadable``."""
+def object_stats(uris: list[str]) -> Mapping[str, Stat | Unreadable]:
+    """What S3 says of each object; why not, where it says nothing."""
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return dict(zip(uris, pool.map(lambda uri: storage_for(uri).stat(uri), uris), strict=True))
+        return dict(zip(uris, pool.map(_stat, uris), strict=True))
+
+
+def _stat(uri: str) -> Stat | Unreadable:
+    try:
+        return storage_for(uri).stat(uri)
+    except Unreadable as error:
+        return error

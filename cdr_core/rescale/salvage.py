@@ -23,23 +23,24 @@ from functools import lru_cache
 import numpy as np
 
 from cdr_core.errors import CorruptChannelState
-from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelSlice, Int64s, read_chunk_extents
-from cdr_core.flink.checkpoint import FileLocation, InlineLocation
+from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelSlice, Int64s
+from cdr_core.flink.checkpoint import InlineLocation
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
-from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window
+from cdr_core.flink.virtual_channel import ChannelBytes, Part, Window
 from cdr_core.kernels import frames
 from cdr_core.rescale.plan import Plan, PlannedExchange
-from cdr_core.rescale.remote import is_remote
 from cdr_core.rescale.source import (
+    Stream,
     announced_payload,
-    bytes_at,
     chunks_of,
     open_channel,
     open_planned,
     place,
+    refuse_overlap,
     sides,
+    stream_of,
     unlike,
 )
 from cdr_core.rescale.spec import Partitioner
@@ -126,54 +127,58 @@ def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -
     it that stand by themselves.
     """
     location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
-    if isinstance(location, FileLocation) and is_remote(location.uri):
-        raise error  # an object is staged as a whole or not at all
     announced = 0 if isinstance(location, InlineLocation) else piece.size - LENGTH_SIZE * len(piece.offsets)
     hole = error.what
     try:
-        source, base, limit = bytes_at(location, piece.where(plan.checkpoint))
+        stream = stream_of(plan, piece, location, piece.where(plan.checkpoint))
     except CorruptChannelState:
         return _Side((), (), hole, announced)
     offsets = piece.offsets.numpy()
-    reader = _Chunks(source, base, limit)
-    sound = bisect_left(range(len(offsets)), True, key=lambda n: reader.extents(offsets[: n + 1]) is None)
-    before = reader.parts(offsets[:sound])
+    reader = _Chunks(stream)
+    sound = bisect_left(range(len(offsets)), True, key=lambda n: reader.parts(offsets[: n + 1]) is None)
+    before = reader.parts(offsets[:sound]) or ()
     if sound < len(offsets):
         before += reader.cut_short(int(offsets[sound]))
-    behind = [part for n in range(sound + 1, len(offsets)) for part in reader.parts(offsets[n : n + 1])]
+    behind = [part for n in range(sound + 1, len(offsets)) for part in reader.parts(offsets[n : n + 1]) or ()]
     return _Side(before, tuple(behind), hole, announced)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunks:
-    """A stream of chunks from ``base`` on, which should have ``limit`` bytes."""
+    """What can be read of the chunks of a stream."""
 
-    source: Bytes
-    base: int
-    limit: int | None
+    stream: Stream
 
-    def extents(self, offsets: Int64s) -> tuple[Int64s, Int64s] | None:
+    def parts(self, offsets: Int64s) -> tuple[Part, ...] | None:
+        """All of these chunks; ``None`` where that cannot be."""
+        if not len(offsets):
+            return ()
         try:
-            return read_chunk_extents(self.source, offsets, base=self.base, limit=self.limit)
+            starts, lengths = self.stream.extents(offsets)
+            if self.stream.neighbours is not None:
+                refuse_overlap(self.stream.neighbours(), starts, lengths, self.stream.where)
+            return self.stream.parts(starts, lengths)
         except CorruptChannelState:
             return None
-
-    def parts(self, offsets: Int64s) -> tuple[Part, ...]:
-        found = self.extents(offsets) if len(offsets) else None
-        return (Part(self.source, *found),) if found is not None else ()
 
     def cut_short(self, offset: int) -> tuple[Part, ...]:
         """What is there of a chunk at the end of a file that is shorter than it should be. The length of a chunk in a
         whole file that reaches beyond the end is a lie, and nothing of it is taken.
         """
-        there = len(self.source) - self.base
-        begin = offset + LENGTH_SIZE
-        if self.limit is None or there >= self.limit or begin >= there or self.extents(np.zeros(0, np.int64)) is None:
+        stream, begin = self.stream, offset + LENGTH_SIZE
+        if stream.expected is None or stream.there >= stream.expected or begin >= stream.there or not self._begins():
             return ()
-        length = int.from_bytes(self.source[self.base + offset : self.base + begin].tobytes(), "big", signed=True)
-        if length < there - begin:
+        if stream.length_at(offset) < stream.there - begin:
             return ()
-        return (Part(self.source, np.array([self.base + begin]), np.array([there - begin])),)
+        return stream.rest(stream.base + begin)
+
+    def _begins(self) -> bool:
+        """Whether the stream begins as one."""
+        try:
+            self.stream.extents(np.zeros(0, np.int64))
+        except CorruptChannelState:
+            return False
+        return True
 
 
 class SoundWindows:

@@ -3,61 +3,60 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
-import numpy.typing as npt
 
 from cdr_core import settings
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import (
     DAMAGED,
-    HEADER_SIZE,
     LENGTH_SIZE,
     ChannelId,
     ChannelSlice,
+    gather_fields,
     read_chunk_extents,
 )
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint, FileLocation, InlineLocation, Location
-from cdr_core.flink.metadata import Side
-from cdr_core.flink.virtual_channel import ChannelBytes, Part
+from cdr_core.flink.metadata import Offsets, Side
+from cdr_core.flink.spans import Spans
+from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Longs, Part
+from cdr_core.rescale.announced import payload_size
 from cdr_core.rescale.finding import open_checkpoint, parse_checkpoint
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.remote import FetchedObjects, RemoteState, is_remote, unit_fetches
+from cdr_core.rescale.remote import (
+    COMPLETE,
+    FetchedObjects,
+    RemoteState,
+    is_remote,
+    is_short,
+    stream_size,
+    too_short,
+    unit_fetches,
+)
 from cdr_core.rescale.staged import close_staged, staged_objects
 from cdr_core.storage import join
 from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
 __all__ = [
+    "Stream",
     "announced_payload",
     "announced_size",
-    "bytes_at",
     "chunks_of",
+    "neighbours",
     "open_channel",
     "open_checkpoint",
     "open_planned",
     "open_side",
-    "payload_size",
     "place",
+    "refuse_overlap",
     "sides",
+    "stream_of",
     "unlike",
 ]
-
-
-def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
-    """Bytes in flight on one side of a channel, without length fields; told by the handle, no payload is read.
-
-    Flink itself never looks at what a handle says of its size: ``None`` where it cannot be true of these chunks.
-    """
-    location = checkpoint.resolve(piece.delegate)
-    if isinstance(location, InlineLocation):
-        _, lengths = read_chunk_extents(location.data, piece.offsets, where=piece.where(checkpoint.directory))
-        return int(lengths.sum())
-    announced = piece.size - LENGTH_SIZE * len(piece.offsets)
-    beyond = location.length is not None and piece.size > location.length - HEADER_SIZE
-    return None if announced < 0 or beyond else announced
 
 
 @lru_cache(maxsize=4)
@@ -88,8 +87,8 @@ def sides(plan: Plan, number: int) -> tuple[ChannelSlice | None, ChannelSlice | 
     inputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.downstream, Side.INPUT)
     outputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.upstream, Side.OUTPUT)
     return (
-        inputs.get(ChannelId(channel.down, exchange.gate, channel.up)),
-        outputs.get(ChannelId(channel.up, exchange.partition, channel.down)),
+        inputs.get(exchange.input_at(channel.up, channel.down)),
+        outputs.get(exchange.output_at(channel.up, channel.down)),
     )
 
 
@@ -149,26 +148,113 @@ def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
     """The chunks of one side, whether or not they add up to what the handle says."""
     where = piece.where(plan.checkpoint)
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
-    location = checkpoint.resolve(piece.delegate)
-    if isinstance(location, FileLocation) and is_remote(location.uri):
-        return _remote_parts(plan, piece, location, where)
-    source, base, limit = bytes_at(location, where)
-    starts, lengths = read_chunk_extents(source, piece.offsets, base=base, limit=limit, where=where)
-    return (Part(source, starts, lengths),)
+    stream = stream_of(plan, piece, checkpoint.resolve(piece.delegate), where)
+    try:
+        starts, lengths = stream.extents(piece.offsets)
+    except CorruptChannelState:
+        if stream.short:
+            what = f"its channel-state file cannot be read: {stream.short}"
+            raise CorruptChannelState(what, where=where, hint=COMPLETE) from None
+        raise
+    if stream.neighbours is not None and int(lengths.sum()) != payload_size(checkpoint, piece):
+        refuse_overlap(stream.neighbours(), starts, lengths, where)
+    return stream.parts(starts, lengths)
 
 
-def _remote_parts(plan: Plan, piece: ChannelSlice, location: FileLocation, where: Where) -> tuple[Part, ...]:
-    """Staged by the recovery that is running, or fetched now."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """The channel-state stream that a handle names: from ``base`` of ``source`` on there are ``there`` bytes.
+
+    ``expected`` is how many there should be, where that is known; ``short`` says so of a remote file that has fewer.
+    ``neighbours`` gives the places of all chunks in its file; inline state has no other channel's.
+    """
+
+    source: Bytes | Spans
+    base: int
+    there: int
+    expected: int | None
+    where: Where
+    short: str = ""
+    neighbours: Callable[[], Longs] | None = None
+
+    def extents(self, offsets: Offsets | Longs) -> tuple[Longs, Longs]:
+        return read_chunk_extents(self.source, offsets, base=self.base, limit=self.there, where=self.where)
+
+    def parts(self, starts: Longs, lengths: Longs) -> tuple[Part, ...]:
+        if isinstance(self.source, Spans):
+            return self.source.parts(starts, lengths)
+        return (Part(self.source, starts, lengths),)
+
+    def rest(self, start: int) -> tuple[Part, ...]:
+        """What there is from a place of the source to the stream's end."""
+        if isinstance(self.source, Spans):
+            return self.source.rest(start)
+        return (Part(self.source, np.array([start]), np.array([self.base + self.there - start])),)
+
+    def length_at(self, offset: int) -> int:
+        """What the length field at an offset says."""
+        place = np.array([self.base + offset])
+        fields = self.source.fields(place) if isinstance(self.source, Spans) else gather_fields(self.source, place)
+        return int(fields[0])
+
+
+def stream_of(plan: Plan, piece: ChannelSlice, location: Location, where: Where) -> Stream:
+    """What there is of a stream; nothing at all is an error, less than there should be is not."""
+    if isinstance(location, InlineLocation):
+        data = np.frombuffer(location.data, dtype=np.uint8)
+        return Stream(data, 0, len(data), None, where)
+    found = partial(neighbours, plan, location.uri)
+    if is_remote(location.uri):
+        source, size = _remote(plan, piece, location, where)
+        there = stream_size(location, size)
+        short = too_short(location, size) if is_short(location, there) else ""
+        return Stream(source, location.base, there, location.length, where, short, found)
+    mapped = _local(location, where)
+    return Stream(mapped, location.base, stream_size(location, len(mapped)), location.length, where, neighbours=found)
+
+
+def refuse_overlap(neighbours: Longs, starts: Longs, lengths: Longs, where: Where) -> None:
+    """Refuse a chunk that reaches to where another one begins, be it of another channel.
+
+    Only looked at where chunks do not add up to what their handle says; in remote files it shows by itself.
+    """
+    following = np.append(neighbours, np.iinfo(np.int64).max)[
+        np.searchsorted(neighbours, starts - LENGTH_SIZE, "right")
+    ]
+    wrong = np.flatnonzero(starts + lengths > following)
+    if wrong.size:
+        offset = int(starts[wrong[0]]) - LENGTH_SIZE
+        what = f"a chunk at {offset} reaches into bytes that belong to another"
+        raise CorruptChannelState(what, where=replace(where, offset=offset), hint=DAMAGED)
+
+
+def neighbours(plan: Plan, uri: str) -> Longs:
+    """Where chunks of any channel begin in a local file, in order."""
+    return _neighbours(plan.checkpoint, plan.metadata_sha256).get(uri, np.zeros(0, np.int64))
+
+
+@lru_cache(maxsize=2)
+def _neighbours(directory: str, sha256: str) -> Mapping[str, Longs]:
+    checkpoint = open_planned(directory, sha256)
+    found: dict[str, list[Longs]] = {}
+    for operator in checkpoint.metadata.operators:
+        for side in Side:
+            for piece in _slices(directory, sha256, operator.operator_id, side).values():
+                location = checkpoint.resolve(piece.delegate)
+                if isinstance(location, FileLocation):
+                    found.setdefault(location.uri, []).append(piece.offsets.numpy() + location.base)
+    return {uri: np.unique(np.concatenate(offsets)) for uri, offsets in found.items()}
+
+
+def _remote(plan: Plan, piece: ChannelSlice, location: FileLocation, where: Where) -> tuple[Spans, int]:
+    """Staged by the recovery that is running, or fetched now; and how many bytes the object has."""
     try:
         objects = staged_objects(plan.metadata_sha256) or _fetched_of(plan)
-        limit = objects.limit(location)
-        spans = objects.spans(location, piece.offsets.numpy(), where)
+        return objects.spans(location, piece.offsets.numpy(), where), objects.size(location.uri)
     except Unreadable as error:
         raise CorruptChannelState(
             f"its channel-state file cannot be read: {error.what}", where=where, hint=error.hint
         ) from None
-    starts, lengths = read_chunk_extents(spans, piece.offsets, base=location.base, limit=limit, where=where)
-    return spans.parts(starts, lengths)
 
 
 def _fetched_of(plan: Plan) -> FetchedObjects:
@@ -187,19 +273,16 @@ def _state(directory: str, sha256: str) -> RemoteState:
     return RemoteState(open_planned(directory, sha256))
 
 
-def bytes_at(location: Location, where: Where) -> tuple[npt.NDArray[np.uint8], int, int | None]:
-    """The bytes of inline state or of a local file, where the stream begins in them, and how long it should be."""
-    if isinstance(location, InlineLocation):
-        return np.frombuffer(location.data, dtype=np.uint8), 0, None
+def _local(location: FileLocation, where: Where) -> Bytes:
     scheme, separator, _ = location.uri.partition("://")
     if separator and scheme not in SCHEMES:
         what = f"in-flight data is on {scheme}://, which cdr cannot reach ({location.uri})"
         raise Refused(what, where=where, hint="copy the checkpoint to a local disk or s3://")
     try:
-        return _mapped(location.uri), location.base, location.length
+        return _mapped(location.uri)
     except Unreadable as error:
         raise CorruptChannelState(
-            f"its channel-state file is missing: {error.what}", where=where, hint="use a checkpoint that is complete"
+            f"its channel-state file is missing: {error.what}", where=where, hint=COMPLETE
         ) from None
 
 
@@ -213,5 +296,5 @@ def close_files() -> None:
 
 
 @lru_cache(maxsize=64)
-def _mapped(uri: str) -> npt.NDArray[np.uint8]:
+def _mapped(uri: str) -> Bytes:
     return np.asarray(map_file(uri))  # a plain array: numpy and numba take several times longer to look at a memmap

@@ -18,7 +18,7 @@ from cdr_core.errors import Refused, Unreadable, Where
 from cdr_core.flink.checkpoint import FileLocation
 from cdr_core.flink.spans import Spans
 from cdr_core.rescale.cells import Longs
-from cdr_core.rescale.remote import stream_size
+from cdr_core.rescale.remote import COMPLETE, stream_size
 from cdr_core.storage import storage_for
 from cdr_core.storage.local import map_file
 
@@ -47,6 +47,7 @@ class StagedObjects:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         self._sizes = {uri: int(each["size"]) for uri, each in objects.items()}
+        self._missing = {uri: str(each["missing"]) for uri, each in objects.items() if "missing" in each}
         self._ranges = {uri: _Ranges(each["ranges"]) for uri, each in objects.items()}
 
     def has(self, uri: str) -> bool:
@@ -60,9 +61,13 @@ class StagedObjects:
         return b"".join(ranges.open(number).tobytes() for number in range(len(ranges.starts)))
 
     def limit(self, location: FileLocation) -> int:
-        """Bytes of the stream at a location."""
-        self._require(location.uri)
-        return stream_size(location, self._sizes[location.uri])
+        """Bytes that are there of the stream at a location."""
+        return stream_size(location, self.size(location.uri))
+
+    def size(self, uri: str) -> int:
+        """Bytes that the object had when it was staged."""
+        self._require(uri)
+        return self._sizes[uri]
 
     def spans(self, location: FileLocation, _chunks: Longs, where: Where) -> Spans:
         """Everything that was staged of the object."""
@@ -73,6 +78,8 @@ class StagedObjects:
     def _require(self, uri: str) -> None:
         if not self.has(uri):
             raise Unreadable(f"{uri} was not staged", hint="start a new recovery")
+        if uri in self._missing:
+            raise Unreadable(self._missing[uri], hint=COMPLETE)
 
 
 class _Ranges:
@@ -94,12 +101,16 @@ class _Ranges:
         return mapped
 
 
-def make_index(sizes: Mapping[str, int], ranges: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, Any]:
-    """The index as it is stored: of each object its size and (start, end, path) of every range."""
-    return {
-        "version": INDEX_VERSION,
-        "objects": {uri: {"size": sizes[uri], "ranges": [list(each) for each in ranges[uri]]} for uri in sizes},
+def make_index(
+    sizes: Mapping[str, int], ranges: Mapping[str, Sequence[Sequence[Any]]], missing: Mapping[str, str]
+) -> dict[str, Any]:
+    """The index as it is stored: of each object its size and (start, end, path) of every range, or why it has none."""
+    objects: dict[str, dict[str, Any]] = {
+        uri: {"size": sizes[uri], "ranges": [list(each) for each in ranges.get(uri, ())]} for uri in sizes
     }
+    for uri, reason in missing.items():
+        objects[uri]["missing"] = reason
+    return {"version": INDEX_VERSION, "objects": objects}
 
 
 @lru_cache(maxsize=4)

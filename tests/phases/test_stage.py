@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from cdr_core.errors import CorruptChannelState
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases import stage
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import cells, source
+from cdr_core.rescale import cells, source, staged
+from cdr_core.rescale.parallelism import parse_parallelism
+from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.scanning import salvage_channel
+from cdr_core.rescale.spec import parse_spec
 from cdr_core.settings import Settings
 from cdr_core.storage import s3
 from cdr_core.sweep import sweep
@@ -40,10 +45,17 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "LONGEST_REQUEST", 16 * 1024)
 
 
-def begin(checkpoint: FixtureCheckpoint, where: str, to: Path) -> Started:
+@pytest.fixture(autouse=True)
+def nothing_staged() -> Iterator[None]:
+    """What this process was told of a recovery's copy ends with its test."""
+    yield
+    staged._indexes.clear()
+
+
+def begin(checkpoint: FixtureCheckpoint, where: str, to: Path, on_corrupt: str = "fail") -> Started:
     for cached in (source.open_planned, source._slices, source._fetched):
         cached.cache_clear()  # each run starts as a process of its own would
-    return inline.start(RecoveryRequest(where, str(checkpoint.spec), "2", f"parquet:{to}"))
+    return inline.start(RecoveryRequest(where, str(checkpoint.spec), "2", f"parquet:{to}", on_corrupt=on_corrupt))
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
@@ -161,6 +173,72 @@ def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
     assert raised.value.exit_code == 5
     assert output.manifest(tmp_path / "out") is None
     assert repository.prepared(recovery) == ()
+
+
+def damage_file(file: Path, damage: str) -> None:
+    data = bytearray(file.read_bytes())
+    if damage == "a chunk length":
+        data[4] = 0x7F  # of the first chunk
+    if damage in ("missing", "empty", "shortened", "cut in the header"):
+        kept = {"missing": 0, "empty": 0, "shortened": 60_000, "cut in the header": 3}[damage]
+        del data[kept:]
+    file.unlink()
+    if damage != "missing":
+        file.write_bytes(data)
+
+
+def damaged_copy(checkpoint: FixtureCheckpoint, to: Path, *damages: str) -> Path:
+    """A copy whose largest files, which hold channel state, have these damages."""
+    copy = checkpoint.copy(to)
+    files = sorted((file for file in copy.iterdir() if file.name != "_metadata"), key=lambda file: -file.stat().st_size)
+    for file, damage in zip(files, damages, strict=False):
+        damage_file(file, damage)
+    return copy
+
+
+def test_what_is_damaged_on_s3_is_put_aside_as_from_a_disk(
+    bucket: Bucket,
+    client: CountingClient,
+    small_ranges: None,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+) -> None:
+    """The same records before the damage, the same bytes behind it."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    copy = damaged_copy(checkpoint, tmp_path / "chk-2", "shortened", "missing")
+    found = {}
+    for name, where in (("disk", str(copy)), ("s3", bucket.upload(copy))):
+        started = begin(checkpoint, where, tmp_path / name, "quarantine")
+        assert inline.run_all(*started)["verdict"] == "partial"
+        lines = (started[0].receipt(started[1]) or {})["run"]["quarantine"]
+        assert [line["bytes"] for line in lines] == [Path(line["file"]).stat().st_size for line in lines]
+        found[name] = [{**line, "file": "", "reason": ""} for line in lines], rows_of(tmp_path / name)
+    assert found["s3"] == found["disk"]
+    assert 0 < len(found["s3"][1]) < 1878
+
+
+@pytest.mark.parametrize("damages", [("a chunk length", "empty"), ("cut in the header", "shortened")])
+def test_what_is_damaged_on_s3_is_salvaged_where_it_lies_too(
+    bucket: Bucket,
+    client: CountingClient,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    damages: tuple[str, ...],
+) -> None:
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    copy = damaged_copy(checkpoint, tmp_path / "chk-2", *damages)
+    local, remote = (plan_of(where, checkpoint) for where in (str(copy), bucket.upload(copy)))
+    found = []
+    for number in range(len(local.channels)):
+        (there, _, bad), (here, _, same) = salvage_channel(remote, number), salvage_channel(local, number)
+        assert (there, bad and bad.offset) == (here, same and same.offset)
+        found.append(bad)
+    assert any(found)
+
+
+def plan_of(where: str, checkpoint: FixtureCheckpoint) -> Plan:
+    spec = parse_spec(checkpoint.spec.read_text())
+    return make_plan(source.open_checkpoint(where), spec, parse_parallelism("2"), 1 << 24)
 
 
 def test_ranges_of_an_object_that_changed_between_attempts_are_never_mixed(

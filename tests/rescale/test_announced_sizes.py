@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from cdr_core.audit.independent.checkpoint import Channel
 from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
 from cdr_core.audit.independent.spec import read_spec as read_independently
-from cdr_core.errors import CorruptChannelState
+from cdr_core.errors import CorruptChannelState, PlanRefused
 from cdr_core.flink.checkpoint import FileLocation
 from cdr_core.flink.metadata import MergedChannelHandle, Side, SubtaskState, read_metadata, write_metadata
+from cdr_core.rescale import source
+from cdr_core.rescale.announced import payload_size
+from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.scanning import salvage_channel, scan_channel
-from cdr_core.rescale.source import announced_payload, chunks_of, open_checkpoint, payload_size
+from cdr_core.rescale.source import announced_payload, chunks_of, neighbours, open_checkpoint, refuse_overlap
 from cdr_core.rescale.spec import parse_spec
 from tests.support.checkpoints import SHIPPED, FixtureCheckpoints
 from tests.support.written import SPEC, record, write_checkpoint
@@ -117,6 +121,55 @@ def test_more_bytes_than_announced_with_something_bad_among_them_are_not_believe
     assert (scanned["entry"]["records"], damage.offset) == (1, len(ONE))
 
 
+def two_channels(folder: Path) -> str:
+    """Two channels in one file: 0 → 0, and behind it 1 → 0."""
+    return write_checkpoint(folder, 2, 1, {(0, 0): (ONE, b""), (1, 0): (TWO + ONE, b"")})
+
+
+def test_a_chunk_that_grew_into_another_channels_is_damage_of_the_one_and_not_of_the_other(tmp_path: Path) -> None:
+    """Its foreign end frames: the length field of the next chunk, taken for a record's, covers just what follows."""
+    checkpoint = two_channels(tmp_path / "chk")
+    data = bytearray((tmp_path / "chk" / "in-0").read_bytes())
+    data[7] += 4 + len(TWO)
+    struct.pack_into(">i", data, 8 + len(ONE), len(TWO))  # both chunks end where a record does
+    (tmp_path / "chk" / "in-0").write_bytes(data)
+    plan = plan_of(checkpoint)
+    with pytest.raises(CorruptChannelState, match="a chunk at 4 reaches into bytes that belong to another") as caught:
+        scan_channel(plan, 0)
+    assert (caught.value.where.subtask, caught.value.where.channel) == (0, 0)
+    scanned, _, damage = salvage_channel(plan, 0)
+    assert damage is not None
+    assert scanned["entry"]["records"] == 0
+
+
+def test_a_chunk_that_two_channels_list_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "chk"
+    two_channels(folder)
+    refuse_shared_chunks(open_checkpoint(str(folder)))
+    second = struct.pack(">iiqiq", 0, 1, 4 + len(TWO + ONE), 1, 8 + len(ONE))
+    data = (folder / "_metadata").read_bytes()
+    assert data.count(second) == 1
+    (folder / "_metadata").write_bytes(data.replace(second, second[:-8] + struct.pack(">q", 4)))
+    with pytest.raises(CorruptChannelState, match="a chunk is listed by another channel") as caught:
+        refuse_shared_chunks(open_checkpoint(str(folder)))
+    assert caught.value.where.channel == 1
+
+
+def test_bytes_in_a_channel_that_its_handle_calls_empty_are_not_left_behind(tmp_path: Path) -> None:
+    """Empty channels need no exchange; one that is empty in its handle only would be lost without a trace."""
+    checkpoint = open_checkpoint(announcing(tmp_path / "chk", lambda _: 4))
+    spec = parse_spec(REBALANCE.replace("gate: 0", "gate: 7"))
+    plan = make_plan(checkpoint, spec, parse_parallelism("same"), 1 << 24)
+    assert plan.channels == ()
+    with pytest.raises(PlanRefused, match="in-flight data on input 0, which its handles call empty"):
+        refuse_hidden_bytes(checkpoint, plan, damage_is_fine=True)
+    (tmp_path / "chk" / "in-0").unlink()
+    source._mapped.cache_clear()
+    refuse_hidden_bytes(checkpoint, plan, damage_is_fine=True)
+    with pytest.raises(CorruptChannelState, match="missing"):
+        refuse_hidden_bytes(checkpoint, plan, damage_is_fine=False)
+
+
 OTHERS = ("a_p2_file_merging", "v4_a_p3_back_pressure", "v6_a_p3_back_pressure", "rw_a_3to2_keep", "t_p3_timers_1_20")
 
 
@@ -130,7 +183,14 @@ def test_real_handles_say_exactly_what_their_chunks_hold(
     for operator in checkpoint.metadata.operators:
         for side in Side:
             for piece in checkpoint.channels(operator, side).values():
-                found = sum(part.size for part in chunks_of(plan, piece))
+                parts = chunks_of(plan, piece)
+                found = sum(part.size for part in parts)
                 assert payload_size(checkpoint, piece) == found
-                is_file = isinstance(checkpoint.resolve(piece.delegate), FileLocation)
+                location = checkpoint.resolve(piece.delegate)
+                is_file = isinstance(location, FileLocation)
                 assert announced_payload(plan, piece) == (found if is_file else None)
+                if isinstance(location, FileLocation):
+                    others = neighbours(plan, location.uri)
+                    assert len(others) >= len(piece.offsets)
+                    refuse_overlap(others, parts[0].chunk_starts, parts[0].chunk_lengths, piece.where())
+    refuse_shared_chunks(checkpoint)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
+from cdr_core.audit.independent.spec import read_spec as read_independently
+from cdr_core.drain.chunks import place_of
 from cdr_core.errors import CdrError, CorruptChannelState, PlanRefused, Refused
-from cdr_core.flink.metadata import OperatorState, SubtaskState
+from cdr_core.flink.metadata import OperatorState, Side, SubtaskState
 from cdr_core.rescale.elements import element_batches
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, examine, make_plan
@@ -163,15 +166,76 @@ def test_exchanges_that_cannot_move_are_accepted_without_state_and_at_the_same_p
             plan_of(real, spec, parallelism)
 
 
-@pytest.mark.parametrize(("how", "ups", "downs"), [("forward", 3, 3), ("rescale", 2, 4), ("rescale", 4, 2)])
-def test_state_numbered_as_a_pointwise_exchange_numbers_it_is_refused_rather_than_mixed_up(
-    how: str, ups: int, downs: int
+@pytest.mark.parametrize(
+    ("how", "pairs"),
+    [
+        ("forward", [(0, 0), (1, 1), (2, 2)]),
+        ("rescale", [(0, 0), (0, 1), (1, 2), (1, 3)]),
+        ("rescale", [(0, 0), (1, 0), (2, 1), (3, 1)]),
+        ("rescale", [(0, 0), (1, 1), (2, 1)]),
+        ("rescale", [(0, 0), (0, 1), (1, 2)]),
+        ("rescale", [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1)]),
+        ("rescale", [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4)]),
+    ],
+)
+def test_state_that_a_pointwise_exchange_numbered_is_taken_where_parallelism_stays(
+    tmp_path: Path, how: str, pairs: list[tuple[int, int]]
 ) -> None:
-    """Channel 0 of subtask 2 comes from subtask 2 there, not from subtask 0."""
-    inputs = {At(down, 0, 0): frame(1, 1) for down in range(downs)}
-    checkpoint = checkpoint_of(Op("gen", ups), Op("slow", downs, inputs=inputs))
-    with pytest.raises(PlanRefused, match=f"exchange main is a {how} exchange .* is not known"):
-        plan_of(checkpoint, spec_of(exchange(how=how)), "same")
+    """Channel 0 of subtask 2 comes from subtask 2 there, not from subtask 0; both halves of a connection meet."""
+    ups, downs = max(up for up, _ in pairs) + 1, max(down for _, down in pairs) + 1
+    inputs, outputs = {}, {}
+    for number, (up, down) in enumerate(pairs):
+        data, cut = frame(up, down), number % 17  # a record that lies in both halves
+        channel = sum(other == down for _, other in pairs[:number])
+        subpartition = sum(other == up for other, _ in pairs[:number])
+        inputs[At(down, 0, channel)], outputs[At(up, 0, subpartition)] = data[:cut], data[cut:]
+    gen, slow = Op("gen", ups, outputs=outputs), Op("slow", downs, inputs=inputs)
+    checkpoint = checkpoint_of(gen, slow, directory=tmp_path / "chk-1")
+    spec = spec_of(exchange(how=how))
+    plan = plan_of(checkpoint, spec, "same")
+    assert [(channel.up, channel.down) for channel in plan.channels] == sorted(pairs)
+    assert [(row["up"], row["down"]) for row in rows(plan)] == sorted(pairs)
+    assert all((row["value"]["f0"], row["value"]["f1"]) == (row["up"], row["down"]) for row in rows(plan))
+    for number, channel in enumerate(plan.channels):
+        assert place_of(plan, number, channel.down, Side.INPUT)[2] in inputs
+        assert place_of(plan, number, channel.down, Side.OUTPUT)[2] in outputs
+    (described,) = read_independently(spec)
+    with SecondReader(str(tmp_path / "chk-1")) as second:
+        found = {(c.up, c.down): second.elements(described, c).whole() for c in second.channels(described)}
+    assert {pair: len(elements.starts) for pair, elements in found.items()} == dict.fromkeys(pairs, 1)
+    assert Plan.from_json(plan.to_json()) == plan
+    with pytest.raises(PlanRefused, match=f"a {how} exchange with in-flight data and cannot change"):
+        plan_of(checkpoint, spec, f"slow={downs + 1}")
+
+
+@pytest.mark.parametrize("how", ["forward", "rescale", "broadcast", "custom", "hash"])
+def test_channels_of_empty_chunks_hold_nothing_that_could_go_astray(how: str) -> None:
+    """A buffer that was open and drained when the barrier came leaves a chunk of length 0."""
+    up = Op("gen", 3, outputs={At(up, 0, 0): b"" for up in range(3)})
+    down = Op("slow", 3, inputs={At(down, 0, 0): b"" for down in range(3)})
+    side = Op("side", 2, inputs={At(0, 5, 0): b""})
+    spec = spec_of(exchange(how=how, record="OPAQUE"))
+    plan = plan_of(checkpoint_of(up, down, side), spec, "2")
+    assert {channel.down for channel in plan.channels} <= {0, 1, 2}
+    loaded = Op("gen", 3, outputs={At(0, 0, 1): frame(1, 1)})
+    with pytest.raises(PlanRefused, match="exchange main"):
+        plan_of(checkpoint_of(loaded, down, side), spec, "2")
+    loaded = Op("side", 2, inputs={At(0, 5, 0): frame(1, 1)})
+    with pytest.raises(PlanRefused, match="side has in-flight data on gate 5, which no exchange covers"):
+        plan_of(checkpoint_of(up, down, loaded), spec, "2")
+
+
+def test_a_key_whose_hash_only_java_knows_is_refused_only_where_it_would_be_needed() -> None:
+    down = Op("slow", 3, inputs={At(1, 0, 0): frame(1, 1)})
+    checkpoint = checkpoint_of(Op("gen", 3), down)
+    spec = spec_of(exchange(record="TUPLE<POJO<id LONG>, INT>"))
+    plan = plan_of(checkpoint, spec, "same")
+    assert plan.exchanges[0].key == ()
+    assert len(plan_of(checkpoint, spec, "gen=2").channels) == 1
+    with pytest.raises(Refused, match=r"exchange main: field 'f0' of type POJO.* cannot be the key 'f0'"):
+        plan_of(checkpoint, spec, "2")
+    with pytest.raises(Refused, match="no field 'f7'"):
+        plan_of(checkpoint, spec.replace("[f0]", "[f7]"), "same")
 
 
 def test_a_forward_exchange_between_single_subtasks_is_no_question() -> None:
@@ -247,7 +311,8 @@ def test_data_for_an_operator_that_had_finished_is_refused_with_the_exchange() -
 
 def test_every_refusal_of_a_plan_is_collected_once() -> None:
     up = Op("gen", 3, outputs={At(0, 0, 1): frame(1, 1), At(0, 4, 1): frame(1, 1), At(1, 4, 0): frame(1, 1)})
-    checkpoint = checkpoint_of(up, Op("slow", 3), Op("side", 2, inputs={At(0, 0, 0): b"", At(1, 0, 0): b""}))
+    side = Op("side", 2, inputs={At(0, 0, 0): frame(1, 1), At(1, 0, 0): frame(1, 1)})
+    checkpoint = checkpoint_of(up, Op("slow", 3), side)
     spec, wrong = examine_spec(
         spec_of(
             exchange("main", how="custom"),

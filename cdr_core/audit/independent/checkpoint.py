@@ -56,8 +56,11 @@ class Checkpoint:
     def channels(self, exchange: Exchange) -> list[Channel]:
         """Every virtual channel of the exchange that has state on either side, in order."""
         upstream, downstream = self.ends(exchange)
-        found = {(at.b, at.subtask) for at in downstream.inputs if at.a == exchange.gate}
-        found |= {(at.subtask, at.b) for at in upstream.outputs if at.a == exchange.partition}
+        near = self._neighbours(exchange)
+        received = [at for at in downstream.inputs if at.a == exchange.gate]
+        sent = [at for at in upstream.outputs if at.a == exchange.partition]
+        found = {(near.ups[at.subtask][at.b] if near else at.b, at.subtask) for at in received}
+        found |= {(at.subtask, near.downs[at.subtask][at.b] if near else at.b) for at in sent}
         for up, down in sorted(found):
             if up >= upstream.parallelism or down >= downstream.parallelism:
                 raise CorruptChannelState(
@@ -77,21 +80,43 @@ class Checkpoint:
         for exchange in exchanges:
             upstream, downstream = self.ends(exchange)
             claimed |= {(downstream.id, "gate", exchange.gate), (upstream.id, "partition", exchange.partition)}
-        present = {(o.id, "gate", at.a) for o in self.metadata.operators for at in o.inputs}
-        present |= {(o.id, "partition", at.a) for o in self.metadata.operators for at in o.outputs}
-        return [f"operator {id_}, {word} {number}" for id_, word, number in sorted(present - claimed)]
+        present = set()
+        for o in self.metadata.operators:
+            for word, side in (("gate", o.inputs), ("partition", o.outputs)):
+                left = {at: handle for at, handle in side.items() if (o.id, word, at.a) not in claimed}
+                present |= {(o.id, word, at.a) for at, handle in left.items() if self._holds_bytes(handle)}
+        return [f"operator {id_}, {word} {number}" for id_, word, number in sorted(present)]
+
+    def _holds_bytes(self, handle: Handle) -> bool:
+        """Chunks of no bytes are common: buffers that were drained already. What cannot be read holds what it says."""
+        data, broken = self._bytes(handle, Where(checkpoint=self.directory))
+        return bool(data) or (broken is not None and handle.size > 4 * len(handle.offsets))
 
     def elements(self, exchange: Exchange, channel: Channel) -> Elements:
         """The channel's elements up to its end, or up to the first damage, which ``broken`` then names."""
         upstream, downstream = self.ends(exchange)
         name = downstream.uid or downstream.name or downstream.id
         where = Where(self.directory, exchange.name, name, channel.down, exchange.gate, channel.up)
-        received = downstream.inputs.get(Place(channel.down, exchange.gate, channel.up))
-        sent = upstream.outputs.get(Place(channel.up, exchange.partition, channel.down))
+        near = self._neighbours(exchange)
+        source = near.ups[channel.down].index(channel.up) if near else channel.up
+        goal = near.downs[channel.up].index(channel.down) if near else channel.down
+        received = downstream.inputs.get(Place(channel.down, exchange.gate, source))
+        sent = upstream.outputs.get(Place(channel.up, exchange.partition, goal))
         before, hole = self._bytes(received, where)
         after, second_hole = self._bytes(sent, where) if hole is None else (b"", hole)
         found = find_elements(before + after, len(before), where)
         return found if hole is None and second_hole is None else replace(found, broken=hole or second_hole)
+
+    def _neighbours(self, exchange: Exchange) -> Neighbours | None:
+        """Who is connected with whom where channels are numbered by that; ``None`` where by all of the other end."""
+        if exchange.partitioner not in ("forward", "rescale"):
+            return None
+        upstream, downstream = self.ends(exchange)
+        near = pointwise(upstream.parallelism, downstream.parallelism)
+        received = [at for at in downstream.inputs if at.a == exchange.gate]
+        sent = [at for at in upstream.outputs if at.a == exchange.partition]
+        fits = all(at.b < len(near.ups.get(at.subtask, ())) for at in received)
+        return near if fits and all(at.b < len(near.downs.get(at.subtask, ())) for at in sent) else None
 
     def _bytes(self, handle: Handle | None, where: Where) -> tuple[bytes, Corrupt | None]:
         """One side's bytes up to its end, or up to the first that cannot be read, and why."""
@@ -164,6 +189,28 @@ class Checkpoint:
         file = self._open.enter_context(_fetched(address) if "://" in address else _opened(Path(address)))
         size = file.seek(0, 2)
         return self._open.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """By subtask, the subtasks of the other end that it is connected with, in the order of its channels."""
+
+    ups: dict[int, list[int]]
+    downs: dict[int, list[int]]
+
+
+def pointwise(ups: int, downs: int) -> Neighbours:
+    """As Flink connects subtasks of a forward or rescale exchange: the smaller end deals out the larger one evenly."""
+    if ups >= downs:
+        pairs = [(up, down) for down in range(downs) for up in range(down * ups // downs, (down + 1) * ups // downs)]
+    else:
+        bounds = [(up * downs + ups - 1) // ups for up in range(ups + 1)]
+        pairs = [(up, down) for up in range(ups) for down in range(bounds[up], bounds[up + 1])]
+    near = Neighbours({}, {})
+    for up, down in pairs:
+        near.ups.setdefault(down, []).append(up)
+        near.downs.setdefault(up, []).append(down)
+    return near
 
 
 def plain_address(address: str) -> str:

@@ -44,7 +44,8 @@ class CheckpointReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         from cdr_core.flink.metadata import Side
-        from cdr_core.rescale.source import open_checkpoint, payload_size
+        from cdr_core.rescale.announced import payload_size
+        from cdr_core.rescale.source import open_checkpoint
 
         checkpoint = open_checkpoint(self._path)
         for operator in checkpoint.metadata.operators:

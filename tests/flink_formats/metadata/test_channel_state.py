@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from cdr_core.flink.channel_state import (
     ChannelId,
     channel_slices,
     read_chunk_extents,
-    refuse_overlaps,
 )
 from cdr_core.flink.checkpoint import Checkpoint, InlineLocation, load_checkpoint
 from cdr_core.flink.metadata import (
@@ -208,21 +206,6 @@ def test_any_bytes_are_refused_or_give_extents_inside_the_stream(
     assert np.all(starts[1:] - 4 >= ends[:-1])
 
 
-def test_chunks_of_two_channels_that_share_bytes_are_refused() -> None:
-    data, offsets = _stream(b"first", b"second", b"third")
-    one, two = Where(subtask=0, channel=1), Where(subtask=0, channel=2)
-    apart = [(one, *_extents(data, offsets[::2])), (two, *_extents(data, offsets[1:2]))]
-    refuse_overlaps(apart)
-    refuse_overlaps([])
-    with pytest.raises(CorruptChannelState, match="overlaps one of another channel") as caught:
-        refuse_overlaps([*apart, (Where(subtask=9), *_extents(data, offsets[1:2]))])
-    assert caught.value.where == Where(subtask=9, offset=offsets[1])
-
-
-def _extents(data: bytes, offsets: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    return read_chunk_extents(data, Offsets.of(offsets))
-
-
 # --- real files ------------------------------------------------------------------------------------------------------
 
 
@@ -254,21 +237,17 @@ def _sizes(real: RealCheckpoint, checkpoint: Checkpoint, side: Side) -> dict[Cha
     """Number and bytes of the chunks of each channel, over all operators."""
     sizes: dict[ChannelId, tuple[int, int]] = {}
     for state in checkpoint.metadata.operators:
-        by_file: dict[str, list[tuple[Where, npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = {}
         for at, piece in checkpoint.channels(state, side).items():
             location = checkpoint.resolve(piece.delegate)
             where = piece.where(checkpoint.directory)
             if isinstance(location, InlineLocation):
-                starts, lengths = read_chunk_extents(location.data, piece.offsets, where=where)
+                _, lengths = read_chunk_extents(location.data, piece.offsets, where=where)
             else:
                 data = np.memmap(real.file(location.uri), dtype=np.uint8, mode="r")
                 assert isinstance(piece.delegate, FileSegment) or location.length == len(data)
-                starts, lengths = read_chunk_extents(
+                _, lengths = read_chunk_extents(
                     data, piece.offsets, base=location.base, limit=location.length, where=where
                 )
-                by_file.setdefault(location.uri, []).append((where, starts, lengths))
             count, size = sizes.get(at, (0, 0))
             sizes[at] = (count + len(lengths), size + int(lengths.sum()))
-        for extents in by_file.values():
-            refuse_overlaps(extents)
     return sizes
