@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cdr_core.rescale.whatif import Outlook, Speed
     from cdr_core.settings import Settings
 
+COUNTED_UP_TO = 256 * 1000 * 1000
+"""Bytes in flight up to which every record is looked at unless the user says otherwise: a few seconds."""
 MEASURED_FROM = 64 * 1024 * 1024
 """Bytes in flight. Smaller recoveries say more about the start of Spark than about speed."""
 MEASURED_LAST = 5
@@ -30,21 +33,26 @@ def plan(
     spec: Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")],
     parallelism: Annotated[str, typer.Option("--parallelism", help="2, slow=2,gen=3 or same.")],
     to: Annotated[str, typer.Option("--to", help=f"The target, to see whether it is refused: {TARGETS}.")] = "",
-    exact: Annotated[bool, typer.Option("--exact", help="Look at every record instead of estimating.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Look at every record, however many there are.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Look at no record.")] = False,
     throughput: Annotated[
         str, typer.Option("--throughput", help="Bytes a second to reckon with, such as 100MB; else as measured.")
     ] = "",
     as_json: JsonFlag = False,
 ) -> int:
-    """What if: per new subtask records, bytes and spill; how long; and everything that is refused, not only the first.
+    """What if: per new subtask records, bytes, spill and time; and everything that is refused, not only the first.
 
-    Without --exact the bytes of channels whose records get different owners are split evenly: an estimate.
+    Up to 256 MB in flight every record is looked at. Beyond that, or with --estimate, the bytes of channels whose
+    records get different owners are split evenly. Split points are not shown: the phase read finds them.
     """
     from cdr_core.cli.plan_text import text_of
 
+    if exact and estimate:
+        raise Refused("--exact and --estimate contradict each other", hint="give one of them")
     settings = load_settings()
     speed = _given_speed(throughput) if throughput else None
-    value, refused = describe(checkpoint, spec, parallelism, to, settings, exact=exact, speed=speed)
+    looks = True if exact else False if estimate else None
+    value, refused = describe(checkpoint, spec, parallelism, to, settings, exact=looks, speed=speed)
     if as_json:
         print_json(value)
     else:
@@ -55,9 +63,12 @@ def plan(
 
 
 def describe(
-    path: str, spec: str, parallelism: str, to: str, settings: Settings, *, exact: bool, speed: Speed | None
+    path: str, spec: str, parallelism: str, to: str, settings: Settings, *, exact: bool | None, speed: Speed | None
 ) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
-    """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error."""
+    """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error.
+
+    ``exact``: whether every record is looked at; ``None`` if there are not too many.
+    """
     from cdr_core.rescale.exact import count_channel, payload_sizes
     from cdr_core.rescale.source import open_checkpoint
     from cdr_core.rescale.whatif import counted, estimated, misplaced
@@ -72,7 +83,7 @@ def describe(
     sizes = payload_sizes(checkpoint, planned)
     outlook = estimated(planned, sizes, settings.segment_size)
     warnings: list[str] = []
-    if exact and not examined.refusals:
+    if (exact or (exact is None and sum(sizes) <= COUNTED_UP_TO)) and not examined.refusals:
         try:
             counts = [count_channel(planned, number) for number in range(len(planned.channels))]
             outlook = counted(planned, sizes, counts, settings.segment_size)
@@ -162,7 +173,8 @@ def _other_state(
 def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed) -> dict[str, Any]:
     from cdr_core.rescale.whatif import START_SECONDS, seconds, skew
 
-    labels = {operator.operator_id: operator.label for operator in checkpoint.metadata.operators}
+    labels = _labels(checkpoint)
+    channels = _channels_by_subtask(planned, outlook)
     exchanges = [
         {
             "name": e.name,
@@ -192,6 +204,8 @@ def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Spe
             "bytes_min": s.low,
             "bytes_max": s.high,
             "spill": s.spill,
+            "seconds": round(s.bytes / speed.bytes_per_second, 1),
+            "virtual_channels": channels[s.subtask],
         }
         for s in outlook.subtasks
     ]
@@ -214,6 +228,24 @@ def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Spe
             "records": outlook.records,
         },
     }
+
+
+def _labels(checkpoint: Checkpoint) -> dict[str, str]:
+    """What an operator is called; by its id where another one is called the same."""
+    operators = checkpoint.metadata.operators
+    times = Counter(operator.label for operator in operators)
+    return {o.operator_id: o.label if times[o.label] == 1 else o.operator_id for o in operators}
+
+
+def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[list[dict[str, Any]]]:
+    """Of each new subtask the virtual channels that may bring it something, and how many bytes."""
+    found: list[list[dict[str, Any]]] = [[] for _ in planned.subtasks]
+    for channel, shares in zip(planned.channels, outlook.shares, strict=True):
+        name, ambiguous = planned.exchanges[channel.exchange].name, len(channel.subtasks) > 1
+        for subtask, share in zip(channel.subtasks, shares, strict=True):
+            of = {"exchange": name, "up": channel.up, "down": channel.down, "new_up": channel.new_up}
+            found[subtask].append({**of, "ambiguous": ambiguous, "bytes": share})
+    return found
 
 
 def _spill_warnings(outlook: Outlook, settings: Settings) -> list[str]:

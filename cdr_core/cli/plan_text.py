@@ -64,10 +64,14 @@ def _operator(operator: str, value: Mapping[str, Any]) -> Iterator[str]:
 
 def _note(subtask: Mapping[str, Any]) -> str:
     if subtask["records"] is not None:
-        return f"{subtask['records']:>12,} records"
+        return f"{subtask['records']:>12,} records{_seconds(subtask)}"
     if subtask["bytes_min"] == subtask["bytes_max"]:
-        return ""
-    return f"  from {size(subtask['bytes_min'])} to {size(subtask['bytes_max'])}"
+        return _seconds(subtask)
+    return f"  from {size(subtask['bytes_min'])} to {size(subtask['bytes_max'])}{_seconds(subtask)}"
+
+
+def _seconds(subtask: Mapping[str, Any]) -> str:
+    return f", {duration(subtask['seconds'])}" if subtask["seconds"] >= 1 else ""
 
 
 def _cost(value: Mapping[str, Any]) -> Iterator[str]:

@@ -14,15 +14,15 @@ from cdr_core.rescale.plan import Plan
 SEGMENT_HEADER = 12
 """Bytes in front of each segment of spilled records."""
 
-ASSUMED_SPEED = 4_000_000
+ASSUMED_SPEED = 30_000_000
 """Bytes a second through all five phases, where nothing better is known.
 
-From a single run: 146 MB in 43 s, the start taken off, on two cores that were heavily shared (load 10). A quiet machine
-is faster; the first large recovery there replaces this number.
+From docs/benchmarks/recoveries.json: 430 MB, 16 → 12, on two cores take 7 s to `parquet:` and 12 s to `iceberg:`, the
+start taken off, which is 35 to 60 MB/s; a little less is assumed. A large recovery that finishes here replaces it.
 """
 
 START_SECONDS = 6.0
-"""What any recovery takes, however little is in flight: mostly the start of Spark."""
+"""What any recovery takes, however little is in flight: mostly the start of Spark, which those figures leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,14 @@ class SubtaskOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """All numbers of a what-if; ``exact`` when every record was looked at."""
+    """All numbers of a what-if; ``exact`` when every record was looked at. ``shares``: by channel of the plan the bytes
+    that each of its possible owners gets, in the order of its ``subtasks``.
+    """
 
     exact: bool
     exchanges: tuple[ExchangeOutlook, ...]
     subtasks: tuple[SubtaskOutlook, ...]
+    shares: tuple[tuple[int, ...], ...]
 
     @property
     def bytes(self) -> int:
@@ -91,10 +94,9 @@ class Counted:
 def estimated(plan: Plan, sizes: Sequence[int], segment_size: int) -> Outlook:
     """From the bytes in flight on each channel of the plan."""
     low, expected, high, channels, spill = ([0] * len(plan.subtasks) for _ in range(5))
-    for channel, size in zip(plan.channels, sizes, strict=True):
-        share, rest = divmod(size, len(channel.subtasks))
-        for place, subtask in enumerate(channel.subtasks):
-            mine = share + (place < rest)  # the parts add up to the whole
+    shares = tuple(_evenly(size, len(channel.subtasks)) for channel, size in zip(plan.channels, sizes, strict=True))
+    for channel, size, share in zip(plan.channels, sizes, shares, strict=True):
+        for subtask, mine in zip(channel.subtasks, share, strict=True):
             low[subtask] += size if len(channel.subtasks) == 1 else 0
             expected[subtask] += mine
             high[subtask] += size
@@ -104,7 +106,13 @@ def estimated(plan: Plan, sizes: Sequence[int], segment_size: int) -> Outlook:
         SubtaskOutlook(number, channels[number], low[number], expected[number], high[number], spill[number])
         for number in range(len(plan.subtasks))
     )
-    return Outlook(False, _exchanges(plan, sizes), subtasks)
+    return Outlook(False, _exchanges(plan, sizes), subtasks, shares)
+
+
+def _evenly(size: int, owners: int) -> tuple[int, ...]:
+    """Parts that add up to the whole."""
+    share, rest = divmod(size, owners)
+    return tuple(share + (place < rest) for place in range(owners))
 
 
 def counted(plan: Plan, sizes: Sequence[int], counts: Sequence[Counted], segment_size: int) -> Outlook:
@@ -120,7 +128,7 @@ def counted(plan: Plan, sizes: Sequence[int], counts: Sequence[Counted], segment
         SubtaskOutlook(n, channels[n], held[n], held[n], held[n], spill[n], records[n])
         for n in range(len(plan.subtasks))
     )
-    return Outlook(True, _exchanges(plan, sizes), subtasks)
+    return Outlook(True, _exchanges(plan, sizes), subtasks, tuple(count.bytes for count in counts))
 
 
 def misplaced(plan: Plan, counts: Sequence[Counted]) -> Mapping[str, tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ import pytest
 
 from cdr_core.cli import main
 from cdr_core.cli import plan as plan_command
+from cdr_core.flink.metadata import read_metadata, write_metadata
+from cdr_core.flink.uid import operator_id_of_uid
 from cdr_core.metadata import Phase, Repository
 from tests.rescale.inflight import At, Op, checkpoint_of, exchange, frame, spec_of
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -53,7 +56,7 @@ def test_estimates_add_up_to_what_is_in_flight_and_lie_between_their_bounds(
     planner: Planner, fixture_checkpoint: FixtureCheckpoints, name: str, parallelism: str
 ) -> None:
     checkpoint = fixture_checkpoint(name, 2)
-    code, value = planner.value(*of(checkpoint, parallelism))
+    code, value = planner.value(*of(checkpoint, parallelism), "--estimate")
     in_flight = sum(c.input_bytes + c.output_bytes for c in checkpoint.oracle.channels.values())
     assert (code, value["refused"], value["exact"]) == (0, [], False)
     assert value["totals"]["bytes"] == in_flight == sum(e["bytes"] for e in value["exchanges"])
@@ -63,24 +66,59 @@ def test_estimates_add_up_to_what_is_in_flight_and_lie_between_their_bounds(
         assert subtask["records"] is None
         assert subtask["bytes_min"] <= subtask["bytes"] <= subtask["bytes_max"]
         assert subtask["spill"] >= subtask["bytes"]
+        mine = subtask["virtual_channels"]
+        assert sum(channel["bytes"] for channel in mine) == subtask["bytes"]
+        assert len(mine) == subtask["channels"]
+        assert mine[0].keys() == {"exchange", "up", "down", "new_up", "ambiguous", "bytes"}
     known = sum(subtask["bytes_min"] for subtask in value["subtasks"])
     assert known + sum(e["ambiguous_bytes"] for e in value["exchanges"]) == in_flight
     assert value["skew"]["slow"] >= 1
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4, 5])
-def test_exact_counts_what_flink_would_hand_to_each_new_subtask(
+def test_by_default_it_counts_what_flink_would_hand_to_each_new_subtask(
     planner: Planner, fixture_checkpoint: FixtureCheckpoints, parallelism: int
 ) -> None:
     checkpoint = fixture_checkpoint("g_p7_thr0", 2)
-    code, value = planner.value(*of(checkpoint, str(parallelism)), "--exact")
+    code, value = planner.value(*of(checkpoint, str(parallelism)))
     owners = [element.owner(parallelism) for element in checkpoint.oracle.records]
     assert (code, value["exact"]) == (0, True)
     assert [s["records"] for s in value["subtasks"]] == [owners.count(index) for index in range(parallelism)]
     assert value["totals"]["records"] == len(owners)
     assert all(s["bytes_min"] == s["bytes"] == s["bytes_max"] for s in value["subtasks"])
+    for subtask in value["subtasks"]:
+        assert sum(channel["bytes"] for channel in subtask["virtual_channels"]) == subtask["bytes"]
+        for channel in subtask["virtual_channels"]:
+            assert channel["new_up"] == channel["up"] % parallelism
     others = value["totals"]["bytes"] - sum(s["bytes"] for s in value["subtasks"])
     assert others == sum(13 if e.kind == "watermark" else 0 for e in checkpoint.oracle.elements)
+
+
+def test_more_than_a_few_hundred_megabytes_are_counted_only_on_request(
+    planner: Planner, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = of(fixture_checkpoint("a_p3_thr0", 2))
+    assert plan_command.COUNTED_UP_TO == 256_000_000
+    monkeypatch.setattr(plan_command, "COUNTED_UP_TO", 1000)
+    assert planner.value(*arguments)[1]["totals"]["records"] is None
+    assert planner.value(*arguments, "--exact")[1]["totals"]["records"] == 1878
+    code, _, err = planner.text(*arguments, "--exact", "--estimate")
+    assert (code, "contradict" in err) == (3, True)
+
+
+def test_operators_of_one_name_are_told_apart_by_their_ids(planner: Planner, tmp_path: Path) -> None:
+    ops = [Op(uid, 2, inputs={At(0, 0, 0): frame(1, 1)}) for uid in ("left", "right")]
+    checkpoint_of(Op("gen", 2), *ops, directory=tmp_path / "chk-1")
+    file = tmp_path / "chk-1" / "_metadata"
+    metadata = read_metadata(file.read_bytes())
+    twins = tuple(o if o.uid == "gen" else replace(o, uid=None, name="twin") for o in metadata.operators)
+    file.write_bytes(write_metadata(replace(metadata, operators=twins)))
+    spec = spec_of(
+        exchange("one", "gen", "left", "rebalance"), exchange("two", "gen", "right", "rebalance", partition=1)
+    )
+    _, value = planner.value(str(tmp_path / "chk-1"), "--spec", spec, "--parallelism", "same")
+    ids = {operator_id_of_uid(uid) for uid in ("left", "right")}
+    assert value["skew"].keys() == {subtask["operator"] for subtask in value["subtasks"]} == ids
 
 
 def test_an_exchange_shows_both_ends_its_channels_and_how_many_are_ambiguous(
@@ -97,14 +135,14 @@ def test_text_says_what_is_an_estimate_what_was_counted_and_where_the_speed_is_f
     planner: Planner, fixture_checkpoint: FixtureCheckpoints
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    code, out, _ = planner.text(*of(checkpoint))
+    code, out, _ = planner.text(*of(checkpoint), "--estimate")
     assert code == 0
     for shown in ("estimate", "split evenly", "--exact counts", "assumed", "█", "slow gate 0 3 → 2", "spill: about"):
         assert shown in out
     _, out, _ = planner.text(*of(checkpoint), "--exact", "--throughput", "50MB")
     for shown in ("counted", "1,878 records", "configured by --throughput"):
         assert shown in out
-    _, out, _ = planner.text(*of(checkpoint, "1"))
+    _, out, _ = planner.text(*of(checkpoint, "1"), "--estimate")
     assert "by the sizes of whole channels" in out
 
 
@@ -115,6 +153,8 @@ def test_time_is_the_start_and_the_bytes_at_the_given_speed(
     time = value["time"]
     assert time["bytes_per_second"] == 10_000
     assert time["seconds"] == pytest.approx(time["start_seconds"] + value["totals"]["bytes"] / 10_000, abs=0.1)
+    for subtask in value["subtasks"]:
+        assert subtask["seconds"] == pytest.approx(subtask["bytes"] / 10_000, abs=0.1)
     code, _, err = planner.text(*of(fixture_checkpoint("a_p3_thr0", 2)), "--throughput", "fast")
     assert (code, "--throughput 'fast'" in err) == (3, True)
 
@@ -180,8 +220,8 @@ def test_what_cannot_be_read_exits_5(planner: Planner, fixture_checkpoint: Fixtu
         if file.name != "_metadata":
             file.write_bytes(file.read_bytes()[:-100])
     arguments = [str(broken), "--spec", str(checkpoint.spec), "--parallelism", "2"]
-    assert planner.text(*arguments)[0] == 0
-    code, value = planner.value(*arguments, "--exact")
+    assert planner.text(*arguments, "--estimate")[0] == 0
+    code, value = planner.value(*arguments)
     assert code == 5
     assert value["refused"][0]["exit_code"] == 5
     assert value["exact"] is False
@@ -229,7 +269,7 @@ def test_a_custom_exchange_is_split_evenly_until_it_is_counted(planner: Planner,
     checkpoint_of(Op("gen", 1), Op("slow", 2, inputs={At(1, 0, 0): data}), directory=tmp_path / "chk-1")
     spec = spec_of(exchange(how="custom", more="owner: tests.rescale.routing:by_key"))
     arguments = [str(tmp_path / "chk-1"), "--spec", spec, "--parallelism", "4"]
-    _, value = planner.value(*arguments)
+    _, value = planner.value(*arguments, "--estimate")
     assert [subtask["bytes"] for subtask in value["subtasks"]] == [22, 21, 21, 21]
     assert [(subtask["bytes_min"], subtask["bytes_max"]) for subtask in value["subtasks"]] == [(0, 85)] * 4
     _, value = planner.value(*arguments, "--exact")
