@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cdr_core
 from cdr_core.errors import JobFailed
 from cdr_core.spark import processes
+from cdr_core.spark.python_path import python_path
 from cdr_core.spark.worker import PRELOAD_VARIABLE
 
 HANDLE_FILE = "server.json"
@@ -149,10 +149,8 @@ def start_server(spec: ServerSpec) -> None:
 
 def _environment(spec: ServerSpec) -> dict[str, str]:
     given = {**os.environ, **spec.environment}
-    root = str(Path(cdr_core.__file__).parent.parent)
-    inherited = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     fixed = {
-        "PYTHONPATH": os.pathsep.join([root, *inherited]),
+        "PYTHONPATH": python_path(given.get("PYTHONPATH", "")),
         "CDR_HOME": str(spec.home),
         "NUMBA_CACHE_DIR": given.get("NUMBA_CACHE_DIR") or str(spec.home / "numba"),
         PRELOAD_VARIABLE: ",".join(spec.preload),

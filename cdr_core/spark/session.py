@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cdr_core
 from cdr_core import settings
 from cdr_core.errors import CdrError, JobFailed, Refused
 from cdr_core.spark.heartbeat import Heartbeat
 from cdr_core.spark.java import java_home
 from cdr_core.spark.launch import SESSION_CONF
+from cdr_core.spark.python_path import python_path, source_root
 from cdr_core.spark.server import ServerHandle, is_alive
 from cdr_core.spark.worker import NOTES_VARIABLE, PRELOAD_VARIABLE
 
@@ -166,7 +166,7 @@ def executor_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of Spark by which executors of a cluster find cdr and the S3 server, and load the kernels once."""
     told = {name: environment[name] for name in TOLD if environment.get(name)}
     told["CDR_S3_ENDPOINT"] = settings.load(environment).s3_endpoint  # it may come from cdr.toml, which they do not see
-    values = {**told, "PYTHONPATH": _source_root(), PRELOAD_VARIABLE: "cdr_core.phases.warm"}
+    values = {**told, "PYTHONPATH": source_root(), PRELOAD_VARIABLE: "cdr_core.phases.warm"}
     return {f"spark.executorEnv.{name}": value for name, value in values.items() if value}
 
 
@@ -178,21 +178,16 @@ def _with_retries(master: str) -> str:
 
 
 def _classic_environment(master: str, home: Path) -> dict[str, str]:
-    root = _source_root()
     is_local = master.startswith("local")
     # Executors of a cluster have to reach this process, and may have their Python elsewhere.
     address = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1" if is_local else "")
     python = sys.executable if is_local else os.environ.get("PYSPARK_PYTHON", sys.executable)
-    inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
     return {
         "JAVA_HOME": str(java_home(home)),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([root, *inherited]),
+        "PYTHONPATH": python_path(os.environ.get("PYTHONPATH", "")),
         **({"SPARK_LOCAL_IP": address} if address else {}),
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
 
-
-def _source_root() -> str:
-    return str(Path(cdr_core.__file__).parent.parent)

@@ -33,18 +33,34 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
+ROUTING = """
+def owner(values, parallelism, max_parallelism):
+    return values.field("f0").to_numpy() % parallelism
+"""
+
+
 def test_the_five_phases_run_on_one_embedded_server_that_ends_with_them(
-    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its owner function is found by a relative PYTHONPATH, although the server works in another directory."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    arguments = [str(checkpoint.path), "--spec", str(checkpoint.spec), "--parallelism", "2"]
+    (tmp_path / "routes").mkdir()
+    (tmp_path / "routes" / "of_this_job.py").write_text(ROUTING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), "routes"]))
+    spec = tmp_path / "spec.yaml"
+    custom = checkpoint.spec.read_text().replace("partitioner: hash", "partitioner: custom")
+    spec.write_text(custom.replace("key: [f0]", "owner: of_this_job:owner"))
+    arguments = [str(checkpoint.path), "--spec", str(spec), "--parallelism", "2"]
     done = cdr("recover", *arguments, "--to", f"parquet:{tmp_path}/out", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["state"], summary["verdict"], summary["records"]) == ("DONE", "balanced", 1878)
     assert set(summary["seconds"]) == set(Phase)
     assert json.loads(Path(summary["receipt"]).read_text())["verdict"] == "balanced"
-    assert len(output.rows(tmp_path / "out")) == 1878
+    rows = output.rows(tmp_path / "out")
+    assert len(rows) == 1878
+    assert {row["new_down"] == row["main"]["f0"] % 2 for row in rows} == {True}
     assert processes_with(str(tmp_path)) == []
     again = cdr("recover", *arguments, "--to", f"parquet:{tmp_path}/out", "--json")
     assert json.loads(again.stdout.splitlines()[-1])["recovery"] == summary["recovery"]

@@ -1,0 +1,20 @@
+"""Where a process that works elsewhere finds this library and what its user has on PYTHONPATH."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import cdr_core
+
+
+def source_root() -> str:
+    """The directory that this library is imported from."""
+    return str(Path(cdr_core.__file__).parent.parent)
+
+
+def python_path(given: str) -> str:
+    """This library first, then each entry of ``given`` as it is meant here: a server has a directory of its own."""
+    root = source_root()
+    inherited = [os.path.abspath(path) for path in given.split(os.pathsep) if path]
+    return os.pathsep.join(dict.fromkeys([root, *inherited]))
