@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined
+from cdr_core.commit.sinks import is_checkpoint, sink_for
+from cdr_core.commit.sinks.none import NoneSink
 from cdr_core.errors import Partial, SpecRefused, Unbalanced
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.phases.unit import Job
@@ -48,7 +50,7 @@ def put_aside(
 
     ``name`` is the attempt's own, so that two attempts never share a file.
     """
-    scanned, salvaged, damage = salvage_channel(plan, number, drops, seen)
+    scanned, salvaged, damage = salvage_channel(plan, number, drops, seen, shown=shows_values(job.target))
     if damage is None:
         return scanned
     planned = plan.channels[number]
@@ -67,6 +69,12 @@ def put_aside(
     }
     write_json(f"{file}.json", described)
     return {**scanned, "quarantine": described}
+
+
+def shows_values(target: str) -> bool:
+    """Whether a target is made of values; a checkpoint and ``none:raw`` take a record's bytes as they are."""
+    sink = sink_for(target)
+    return not (is_checkpoint(target) or (isinstance(sink, NoneSink) and sink.raw))
 
 
 def _elements(scanned: Mapping[str, Any]) -> int:
@@ -93,6 +101,7 @@ def _written(salvaged: Salvaged, damage: Damage, file: str, scratch: Path) -> di
         "unreadable": salvaged.unreadable,
         "reason": damage.reason,
         "in_value": damage.in_value,
+        "next_fits": damage.next_fits,
         "sha256": digest.hexdigest(),
     }
 
@@ -155,22 +164,26 @@ def require_all_bytes(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def refuse_wrong_spec(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
-    """A type or key that is not the job's looks like damage, in the very first record of many channels. Real damage
-    hits few channels and seldom their first record, so that is refused instead of publishing next to nothing.
+    """A type or key that is not the job's looks like damage, in the very first record of many channels, and in the one
+    behind it. Real damage hits few records, so that is refused instead of publishing next to nothing.
     """
     channels = [channel for result in results for channel in result["channels"] if channel["size"]]
     for number, exchange in enumerate(plan.exchanges):
         mine = [channel for channel in channels if plan.channels[channel["channel"]].exchange == number]
         wrong = [channel["quarantine"] for channel in mine if _fails_at_once(channel)]
         if len(mine) == len(wrong) == 1 or (len(wrong) > 1 and 2 * len(wrong) >= len(mine)):
+            first = wrong[0]
             raise SpecRefused(
-                f"of {len(wrong)} of {len(mine)} channels of exchange {exchange.name} not even the first record fits:"
-                f" {wrong[0]['reason']}",
-                hint="check the record type and the key in the job spec",
+                f"of {len(wrong)} of {len(mine)} channels of exchange {exchange.name} not even the first records fit:"
+                f" {first['reason']}",
+                hint="check the record type and the key in the job spec; if they are right, leave such a record out "
+                f"with --drop-records {exchange.name}:{first['up']}:{first['down']}:{first['from_pos']}",
             )
 
 
 def _fails_at_once(channel: Mapping[str, Any]) -> bool:
+    """Its first record does not fit, nor does the second, if there is one."""
     if "quarantine" not in channel or "dropped" in channel:
         return False
-    return bool(channel["quarantine"]["in_value"] and channel["entry"]["records"] == 0)
+    line = channel["quarantine"]
+    return bool(line["in_value"] and not line["next_fits"] and channel["entry"]["records"] == 0)

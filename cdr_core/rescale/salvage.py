@@ -4,7 +4,9 @@ Framing does not synchronise itself, so nothing behind the first bad element can
 recovered, the bytes from it to the channel's end are put aside. Bad is
 
 * a frame that cannot be one, and bytes that are left over at the end;
-* a value that does not fit its type, or whose key does not belong to the subtask it was on its way to;
+* a value that does not fit its type, or whose key does not belong to the subtask it was on its way to. Values that
+  Flink may write and only a table cannot show (:data:`UNSHOWABLE`) are bad where they would have to be shown: a record
+  must not get lost on its way to a row. A target that takes bytes as they are has no reason to leave them out;
 * a *hole*: a channel-state file that is missing or shorter than its handle says, a chunk that does not lie in its file,
   and chunks that are shorter together than the handle says (which of them is wrong cannot be told, so none of that side
   is believed). Chunks that are longer are believed as long as nothing in the channel is bad: a handle's size is a note.
@@ -22,14 +24,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from cdr_core.errors import CorruptChannelState
+from cdr_core.errors import CdrError, CorruptChannelState
 from cdr_core.flink.channel_state import LENGTH_SIZE, ChannelSlice, Int64s
 from cdr_core.flink.checkpoint import InlineLocation
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
-from cdr_core.flink.virtual_channel import ChannelBytes, Part, Window
-from cdr_core.kernels import frames
+from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window
+from cdr_core.kernels import decode_walk, frames, values
 from cdr_core.rescale.plan import Plan, PlannedExchange
 from cdr_core.rescale.source import (
     Stream,
@@ -45,17 +47,27 @@ from cdr_core.rescale.source import (
 )
 from cdr_core.rescale.spec import Partitioner
 
+UNSHOWABLE = frozenset({values.LONE_SURROGATE, values.TOO_LARGE, decode_walk.SUBCLASS})
+"""Why a value that Flink may well have written is not shown: half of a surrogate pair, a time or number beyond what
+Arrow holds, an object of a class that the spec does not describe.
+"""
+
+_STEP = 256
+"""Records decoded at once behind an unshowable one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
     """Where the first bad element of a channel begins (logical offset of its length field), and what is wrong.
 
-    ``in_value``: it frames well, but its value or key does not fit the job spec.
+    ``in_value``: it frames well, but its value or key does not fit the job spec. ``next_fits``: those of the record
+    behind it do, so it is not the spec that is wrong.
     """
 
     offset: int
     reason: str
     in_value: bool = False
+    next_fits: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,21 +194,25 @@ class _Chunks:
 
 
 class SoundWindows:
-    """The windows of a channel up to its damage, which is known when they are used up."""
+    """The windows of a channel up to its damage, which is known when they are used up.
 
-    def __init__(self, plan: Plan, number: int, salvaged: Salvaged, found: Iterable[Window]) -> None:
+    ``shown``: whether the target needs values, not only bytes.
+    """
+
+    def __init__(self, plan: Plan, number: int, salvaged: Salvaged, found: Iterable[Window], *, shown: bool) -> None:
         channel = plan.channels[number]
-        self._exchange, self._down = plan.exchanges[channel.exchange], channel.down
+        self._exchange, self._down, self._shown = plan.exchanges[channel.exchange], channel.down, shown
         self._salvaged, self._windows = salvaged, found
         self.damage: Damage | None = None
 
     def __iter__(self) -> Iterator[Window]:
         found = self._salvaged
+        windows = iter(self._windows)
         try:
-            for window in self._windows:
-                bad = first_bad(self._exchange, self._down, window)
+            for window in windows:
+                bad = first_bad(self._exchange, self._down, window, shown=self._shown)
                 if bad is not None:
-                    yield from self._end_with(window, *bad)
+                    yield from self._end_with(window, *bad, windows)
                     return
                 yield window
         except CorruptChannelState as error:
@@ -207,26 +223,50 @@ class SoundWindows:
         if found.hole is not None:
             self.damage = Damage(found.intact, found.hole)
 
-    def _end_with(self, window: Window, element: int, reason: str) -> Iterator[Window]:
-        self.damage = Damage(window.base + int(window.starts[element]) - frames.LENGTH_BYTES, reason, True)
+    def _end_with(self, window: Window, element: int, reason: str, behind: Iterator[Window]) -> Iterator[Window]:
+        offset = window.base + int(window.starts[element]) - frames.LENGTH_BYTES
+        following = element + 1 + np.flatnonzero(window.records[element + 1 :])[:1]
+        fits = len(following) > 0 and self._fits(_only(window, int(following[0])))
+        self.damage = Damage(offset, reason, True, fits)
         if element:
             parts = window.starts[:element], window.ends[:element], window.tags[:element]
             yield Window(window.data, window.base, window.position, *parts)
+        if not len(following):
+            self.damage = Damage(offset, reason, True, self._next_window_fits(behind))
+
+    def _next_window_fits(self, behind: Iterator[Window]) -> bool:
+        try:
+            for window in behind:
+                records = np.flatnonzero(window.records)
+                if len(records):
+                    return self._fits(_only(window, int(records[0])))
+        except CdrError:
+            pass  # what is behind the damage is put aside, whatever it is
+        return False
+
+    def _fits(self, window: Window) -> bool:
+        return first_bad(self._exchange, self._down, window, shown=self._shown) is None
 
 
-def first_bad(exchange: PlannedExchange, down: int, window: Window) -> tuple[int, str] | None:
+def _only(window: Window, element: int) -> Window:
+    one = slice(element, element + 1)
+    parts = window.starts[one], window.ends[one], window.tags[one]
+    return Window(window.data, window.base, window.position + element, *parts)
+
+
+def first_bad(exchange: PlannedExchange, down: int, window: Window, *, shown: bool) -> tuple[int, str] | None:
     """The first element whose value does not fit the exchange's type, or whose key says that it is elsewhere."""
     places = np.flatnonzero(window.records)
-    times, values = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
-    frames.element_times(window.data, window.starts, window.tags, times, values)
-    starts, ends = values[places], window.ends[places]
+    times, begins = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
+    frames.element_times(window.data, window.starts, window.tags, times, begins)
+    starts, ends = begins[places], window.ends[places]
     description = _type(exchange.record)
     found: tuple[int, str] | None = None
-    try:
-        decode_values(description, window.data, starts, ends)
-    except BadValue as error:
-        found = int(places[error.record]), error.what
-        starts, ends = starts[: error.record], ends[: error.record]
+    unfit = _first_unfit(description, window.data, starts, ends, shown)
+    if unfit is not None:
+        record, what = unfit
+        found = int(places[record]), what
+        starts, ends = starts[:record], ends[:record]
     if exchange.partitioner != Partitioner.HASH or not exchange.key or not len(starts):
         return found
     try:
@@ -241,6 +281,22 @@ def first_bad(exchange: PlannedExchange, down: int, window: Window) -> tuple[int
         owner = owners[wrong[0]]
         return int(places[wrong[0]]), f"a record's key belongs to old subtask {owner}, it was on its way to {down}"
     return found
+
+
+def _first_unfit(
+    description: TypeDescription, data: Bytes, starts: Int64s, ends: Int64s, shown: bool
+) -> tuple[int, str] | None:
+    """The first of these values that does not fit, and why; beyond one that is only unshowable by small steps."""
+    at, step = 0, max(len(starts), 1)
+    while at < len(starts):
+        try:
+            decode_values(description, data, starts[at : at + step], ends[at : at + step])
+            at += step
+        except BadValue as error:
+            if shown or error.reason not in UNSHOWABLE:
+                return at + error.record, error.what
+            at, step = at + error.record + 1, _STEP
+    return None
 
 
 @lru_cache(maxsize=64)

@@ -69,26 +69,28 @@ def scan_channel(plan: Plan, number: int, drops: Ranges = (), seen: Seen | None 
 
 
 def salvage_channel(
-    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None
+    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, *, shown: bool = True
 ) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded.
+
+    ``shown``: whether the target needs values; if not, those that only cannot be shown are sound.
 
     A side with more bytes than its handle says is sound if all of it is: a chunk that swallowed bytes of another
     channel may frame for a while, and then nothing of that side can be believed.
     """
-    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number), seen)
+    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number), shown, seen)
     if damage is not None and salvaged.doubtful:
-        return _salvage(plan, number, drops, open_salvaged(plan, number, believing=False))
+        return _salvage(plan, number, drops, open_salvaged(plan, number, believing=False), shown)
     return scanned, salvaged, damage
 
 
 def _salvage(
-    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged, seen: Seen | None = None
+    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged, shown: bool, seen: Seen | None = None
 ) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     size = min(WINDOW, plan.split_size)
     # What is left out is not decoded: it may be the very record that does not decode.
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
-    sound = SoundWindows(plan, number, salvaged, found)
+    sound = SoundWindows(plan, number, salvaged, found, shown=shown)
     splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"

@@ -16,5 +16,5 @@ def source_root() -> str:
 def python_path(given: str) -> str:
     """This library first, then each entry of ``given`` as it is meant here: a server has a directory of its own."""
     root = source_root()
-    inherited = [os.path.abspath(path) for path in given.split(os.pathsep) if path]
+    inherited = [str(Path(path).absolute()) for path in given.split(os.pathsep) if path]
     return os.pathsep.join(dict.fromkeys([root, *inherited]))

@@ -190,4 +190,3 @@ def _classic_environment(master: str, home: Path) -> dict[str, str]:
         **({"SPARK_LOCAL_IP": address} if address else {}),
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
-

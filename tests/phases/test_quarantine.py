@@ -20,7 +20,7 @@ from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import quarantine
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import source
+from cdr_core.rescale import scanning, source
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_channel, open_checkpoint
@@ -303,7 +303,7 @@ def test_a_wrong_spec_is_not_taken_for_damage(
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     spec = checkpoint.spec.read_text().replace(*change)
     repository, recovery, settings = start(str(checkpoint.path), spec, tmp_path / "out")
-    with pytest.raises(SpecRefused, match="not even the first record fits"):
+    with pytest.raises(SpecRefused, match=r"not even the first records fit: .*--drop-records main:"):
         inline.run_all(repository, recovery, settings)
     assert output.manifest(tmp_path / "out") is None
 
@@ -314,6 +314,65 @@ def test_a_wrong_spec_of_a_single_channel_is_not_taken_for_damage_either(tmp_pat
     repository, recovery, settings = start(checkpoint, spec, tmp_path / "out", parallelism="same")
     with pytest.raises(SpecRefused, match="of 1 of 1 channels"):
         inline.run_all(repository, recovery, settings)
+
+
+def broken(key: int) -> bytes:
+    """A record that frames, whose text is longer than the record."""
+    return frame(b"\x01" + struct.pack(">q", key) + b"\x7f" + b"text")
+
+
+def test_a_first_record_that_does_not_fit_before_one_that_does_is_damage_and_not_the_spec(tmp_path: Path) -> None:
+    ups, rows = 2, broken(1) + record(1) * 2
+    checkpoint = write_checkpoint(tmp_path / "chk", ups, 1, {(up, 0): (rows, b"") for up in range(ups)})
+    published, receipt = recover(checkpoint, SPEC.format(partitioner="rebalance"), tmp_path / "out", "same")
+    assert published == []
+    assert [(line["offset"], line["bytes"]) for line in receipt["run"]["quarantine"]] == [(0, len(rows))] * ups
+
+
+def test_behind_a_first_record_longer_than_a_window_the_next_one_counts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "WINDOW", 16)
+    for rows, fits in ((broken(1) + watermark(3) + record(1), True), (broken(1) * 2, False), (broken(1), False)):
+        checkpoint = write_checkpoint(tmp_path / f"chk-{len(rows)}", 1, 1, {(0, 0): (rows, b"")})
+        plan = plan_of(checkpoint, SPEC.format(partitioner="rebalance"), "same")
+        _, _, damage = scanning.salvage_channel(plan, 0)
+        assert damage is not None
+        assert (damage.offset, damage.next_fits) == (0, fits)
+
+
+LONE = frame(b"\x01" + struct.pack(">q", 1) + bytes([2, 0x80, 0xB0, 0x03]))
+"""A record whose text is half of a surrogate pair: Java allows it, no table can show it."""
+
+
+def test_what_only_a_table_cannot_show_is_sound_where_bytes_are_taken_as_they_are(tmp_path: Path) -> None:
+    """For a table it is put aside with its reason: neither lost without a trace nor changed."""
+    rows = record(1) + LONE + record(1) + LONE
+    spec = SPEC.format(partitioner="rebalance")
+    checkpoint = write_checkpoint(tmp_path / "chk", 1, 1, {(0, 0): (rows, b"")})
+    asked = RecoveryRequest(checkpoint, spec, "same", "none:raw", on_corrupt="quarantine")
+    assert inline.run_all(*inline.start(asked))["verdict"] == "balanced"
+    published, receipt = recover(checkpoint, spec, tmp_path / "out", "same")
+    assert positions(published) == {(0, 0): [0]}
+    assert "surrogate" in receipt["run"]["quarantine"][0]["reason"]
+    assert Path(receipt["run"]["quarantine"][0]["file"]).read_bytes() == rows[len(record(1)) :]
+
+
+def test_behind_what_cannot_be_shown_damage_is_still_found(tmp_path: Path) -> None:
+    rows = [record(1), LONE, LONE, record(1), broken(1), record(1)]
+    subclass = frame(b"\x01\x04" + struct.pack(">H", 1) + b"C" + b"\x02\x00" + struct.pack(">q", 1))
+    plain = frame(b"\x01\x02\x00" + struct.pack(">q", 1))
+    for number, (elements, record_type, at) in enumerate(
+        [(rows, "TUPLE<LONG, STRING>", 4), ([plain, subclass, plain, frame(plain[4:] + b"\0")], "POJO<id LONG>", 3)]
+    ):
+        checkpoint = write_checkpoint(tmp_path / f"chk-{number}", 1, 1, {(0, 0): (b"".join(elements), b"")})
+        spec = SPEC.format(partitioner="rebalance").replace("TUPLE<LONG, STRING>", record_type)
+        plan = plan_of(checkpoint, spec.replace("key: [f0]", ""), "same")
+        for shown, first in ((True, 1), (False, at)):
+            scanned, _, damage = scanning.salvage_channel(plan, 0, shown=shown)
+            assert damage is not None
+            assert damage.offset == sum(map(len, elements[:first]))
+            assert scanned["entry"]["records"] == first
 
 
 def test_the_last_watermark_of_a_damaged_channel_is_that_before_the_damage(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames
 from cdr_core.phases.onepass.parcels import Bytes, Longs, Parcel
-from cdr_core.phases.quarantine import QUARANTINE, put_aside
+from cdr_core.phases.quarantine import QUARANTINE, put_aside, shows_values
 from cdr_core.phases.spill import subtask_entry
 from cdr_core.rescale.other_elements import (
     CLOSING_POSITION,
@@ -110,7 +110,7 @@ class FeedReader:
             found = put_aside(self._job, self._plan, number, self._name)
             damaged = "quarantine" in found
         else:
-            found, _, damage = salvage_channel(self._plan, number)
+            found, _, damage = salvage_channel(self._plan, number, shown=shows_values(self._job.target))
             damaged = damage is not None
         end = found["splits"][-1]["end"] if found["splits"] else 0
         aside = {"quarantine": found["quarantine"]} if "quarantine" in found else {}
