@@ -101,7 +101,8 @@ def bind(
 ) -> PlannedExchange:
     """The exchange with its operators' ids and parallelism.
 
-    Refuses an operator that the checkpoint does not have, and one that no Flink can have run. ``channels`` is for those who ask about many exchanges and remember the answers of ``checkpoint.channels``.
+    Refuses an operator that the checkpoint does not have, and one that no Flink can have run. ``channels`` is for those
+    who ask about many exchanges and remember the answers of ``checkpoint.channels``.
     """
     upstream, downstream = checkpoint.operator(exchange.upstream), checkpoint.operator(exchange.downstream)
     for end in (upstream, downstream):
