@@ -41,7 +41,10 @@ def parse_parallelism(text: str) -> Wish:
     for part in stripped.split(","):
         name, _, number = part.rpartition("=")
         if not name.strip():
-            raise PlanRefused(f"parallelism {text!r}: {part!r} is not OPERATOR=NUMBER", hint="write slow=2,gen=3")
+            raise PlanRefused(
+                f"parallelism {text!r}: {part!r} is not OPERATOR=NUMBER",
+                hint="write slow=2,gen=3; of an operator whose name has a comma, use its id",
+            )
         pairs.append((name.strip(), _parse_number(number, text)))
     if len({name for name, _ in pairs}) != len(pairs):
         raise PlanRefused(f"parallelism {text!r} names an operator twice", hint="name each once")

@@ -27,6 +27,8 @@ from cdr_core.flink.virtual_channel import Window
 from cdr_core.kernels import frames
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.scanning import scan_channel
+from cdr_core.rescale.selection import Selector
 from cdr_core.rescale.spec import parse_spec
 
 RECORD = "TUPLE<LONG, INT>"
@@ -157,4 +159,23 @@ def values_of(window: Window) -> list[tuple[Any, ...]]:
     for position, (start, tag) in enumerate(zip(window.starts.tolist(), window.tags.tolist(), strict=True)):
         if tag == 1:
             found.append((position, *struct.unpack(">qi", window.data[start + 1 : start + 13].tobytes())))
+    return found
+
+
+def select(selector: Selector, plan: Plan, number: int) -> dict[int, list[int]]:
+    """By new subtask the positions that the shipped filter gives it, of a channel that the shipped scan has split.
+
+    Elements that are not records are among them where the rule says so.
+    """
+    found: dict[int, list[int]] = {plan.subtasks[subtask].index: [] for subtask in plan.channels[number].subtasks}
+    for place, split in enumerate(scan_channel(plan, number)["splits"]):
+        selection = selector.select({"channel": number, "number": place, "damaged": False, **split})
+        for lane, subtask in enumerate(plan.channels[number].subtasks):
+            _, _, positions, counts = selection.of_lane(lane)
+            taken = found[plan.subtasks[subtask].index]
+            for first, count in zip(positions.tolist(), counts.tolist(), strict=True):
+                assert not taken or taken[-1] < first, "order is kept"
+                taken += range(first, first + count)
+            others = sum(selection.others[lane].values())
+            assert selection.tallies[lane].records + others == sum(counts.tolist())
     return found

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cdr_core.audit.independent.checkpoint import Channel
+from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
+from cdr_core.audit.independent.spec import read_spec as read_independently
+from cdr_core.rescale.carried import bytes_of_runs
 from cdr_core.rescale.elements import element_batches
 from cdr_core.rescale.exact import count_channel
+from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_checkpoint
+from cdr_core.rescale.scanning import scan_channel
+from cdr_core.rescale.selection import Selector
+from cdr_core.rescale.source import open_channel, open_checkpoint
 from cdr_core.rescale.spec import parse_spec
+from tests.rescale.inflight import select
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.oracle import Element
 
@@ -41,8 +50,9 @@ def naive_owner(element: Element, keyed: bool, old: int, new: int) -> int:
 
 @pytest.mark.parametrize(("name", "number", "old", "new"), RESCALES)
 def test_every_record_of_a_real_checkpoint_gets_the_owner_of_its_key_group(
-    fixture_checkpoint: FixtureCheckpoints, name: str, number: int, old: int, new: int
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str, number: int, old: int, new: int
 ) -> None:
+    """By the owners of rows, by the counts of a what-if, and by the selection of the filter."""
     checkpoint = fixture_checkpoint(name, number)
     plan = plan_of(checkpoint, checkpoint.spec.read_text(), str(new))
     keyed = plan.exchanges[0].partitioner == "hash"
@@ -64,6 +74,45 @@ def test_every_record_of_a_real_checkpoint_gets_the_owner_of_its_key_group(
         counted = count_channel(plan, channel_number)
         counts += Counter({plan.subtasks[s].index: n for s, n in zip(channel.subtasks, counted.records, strict=True)})
     assert counts == Counter(expected.values())
+    context = FilterContext(enabled=True, page_size=4096, spill_dirs=(str(tmp_path),))
+    with closing(Selector(plan, context)) as selector:
+        selected = [
+            ((plan.exchanges[channel.exchange].gate, channel.up, channel.down, position), owner)
+            for n, channel in enumerate(plan.channels)
+            for owner, positions in select(selector, plan, n).items()
+            for position in positions
+        ]
+    records = [(at, owner) for at, owner in selected if at in expected]
+    assert dict(records) == expected
+    assert len(records) == len(expected)
+
+
+IDENTICAL = [("a_p3_thr0", 2), ("a_p3_thr1mb", 2), ("e_p4_seg32k", 2), ("f_p3_thr0", 2), ("r_p3_rocks_inc_true", 2)]
+
+
+@pytest.mark.parametrize(("name", "number"), [*IDENTICAL, ("d_p4_thr0", 2), ("g_p7_thr0", 2), ("v5_a_p3_thr0", 1)])
+def test_at_the_same_parallelism_every_channel_is_selected_byte_for_byte(
+    fixture_checkpoint: FixtureCheckpoints, name: str, number: int
+) -> None:
+    """In files, inline, in small segments, of older metadata: all bytes, as the second reader finds them, in order, to
+    the same subtask and channel.
+    """
+    checkpoint = fixture_checkpoint(name, number)
+    plan = plan_of(checkpoint, checkpoint.spec.read_text(), "same")
+    described = {each.name: each for each in read_independently(str(checkpoint.spec))}
+    assert plan.channels
+    with closing(Selector(plan, FilterContext.disabled())) as selector, SecondReader(str(checkpoint.path)) as second:
+        for n, channel in enumerate(plan.channels):
+            assert (channel.new_up, [plan.subtasks[s].index for s in channel.subtasks]) == (channel.up, [channel.down])
+            source, taken = open_channel(plan, n), bytearray()
+            name_of = plan.exchanges[channel.exchange].name
+            elements = second.elements(described[name_of], Channel(name_of, channel.up, channel.down)).whole()
+            for place, split in enumerate(scan_channel(plan, n)["splits"]):
+                selection = selector.select({"channel": n, "number": place, "damaged": False, **split})
+                starts, ends, _, _ = selection.of_lane(0)
+                for piece in bytes_of_runs(source, starts, ends):
+                    taken += piece.data.tobytes()
+            assert bytes(taken) == elements.data
 
 
 @pytest.mark.parametrize("name", ["a_p3_thr0", "b_p3_thr0", "g_p7_thr0"])

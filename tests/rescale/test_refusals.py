@@ -53,6 +53,14 @@ def test_a_parallelism_that_is_none_is_refused(text: str) -> None:
         parse_parallelism(text)
 
 
+def test_an_operator_whose_name_has_a_comma_is_named_by_its_id(fixture_checkpoint: FixtureCheckpoints) -> None:
+    with pytest.raises(PlanRefused, match="use its id"):
+        parse_parallelism("Map, then filter=2")
+    checkpoint = open_checkpoint(str(fixture_checkpoint("a_p3_thr0", 2).path))
+    wish = parse_parallelism(f"{checkpoint.operator('slow').operator_id}=2")
+    assert make_plan(checkpoint, parse_spec(SPEC), wish, 1 << 20).exchanges[0].new_down == 2
+
+
 def test_the_three_ways_to_wish() -> None:
     assert parse_parallelism("2") == Wish(2, ())
     assert parse_parallelism("slow=2, gen=3") == Wish(None, (("slow", 2), ("gen", 3)))
