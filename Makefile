@@ -16,7 +16,7 @@ UPGRADE ?=
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-.PHONY: help setup check test test-flink test-airflow test-browser fuzz seeds schedules bench demo up down lock docs clean
+.PHONY: help setup check test test-commit test-flink test-airflow test-browser fuzz seeds schedules bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -31,6 +31,9 @@ check: setup ## format, lint, types, import contract, lock, generated pages
 # One process more than there are cores: tests of real services wait more than they work.
 test: setup ## the tests; ARGS="tests/flink -x" for some of them
 	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
+
+test-commit: setup ## two committers for 200 rounds at every target, and all 32 ways to one result, of which test runs a sample
+	@TEST_COMMIT_ROUNDS=200 DIFFERENTIAL=all .venv/bin/python -m pytest $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py)
 
 test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
 	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)

@@ -10,9 +10,11 @@ import pytest
 from cdr_core.commit import protocol
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.protocol import publish_once
-from cdr_core.commit.sinks import Publication, Published, has_path, sink_for
+from cdr_core.commit.sinks import Publication, Published, Sink, has_path, sink_for
+from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.commit.sinks.none import NoneSink
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import CommitConflict, Refused
+from cdr_core.errors import CommitConflict, Fenced, Refused
 from tests.commit.log import Log
 from tests.commit.targets import publication
 
@@ -43,6 +45,18 @@ def test_the_intent_is_durable_before_the_target_is_touched(tmp_path: Path) -> N
     log = Log()
     publish_once(Asking(str(tmp_path)), "me", 1, publication("me"), log)
     assert log.rows == ["intent on 0", "published 1"]
+
+
+@pytest.mark.parametrize("kind", ["none", "checkpoint"])
+def test_who_was_overtaken_is_stopped_right_before_the_step_that_publishes(tmp_path: Path, kind: str) -> None:
+    """E48: the tables have their own test of it."""
+    log = Log()
+    log.fenced = True
+    sink: Sink = NoneSink() if kind == "none" else CheckpointSink(str(tmp_path), b"metadata", {"files": []})
+    with pytest.raises(Fenced):
+        publish_once(sink, "me", 1, publication("me"), log)
+    assert log.rows == ["intent on nothing"]
+    assert not (tmp_path / "_metadata").exists()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.commit.log import Log
 from tests.commit.targets import SCHEMA, PaimonTarget, Target, append_by_pypaimon, prepare, publication
 
 ROUNDS = int(os.environ.get("TEST_COMMIT_ROUNDS", "10"))
-"""Of each committer; the long form is 200."""
+"""Of each committer; `make test-commit` makes it 200."""
 
 
 def acknowledged(folder: Path) -> list[tuple[str, int]]:

@@ -144,6 +144,7 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "setup",
         "check",
         "test",
+        "test-commit",
         "test-flink",
         "test-airflow",
         "test-browser",
