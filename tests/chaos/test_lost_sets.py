@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,43 @@ def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_nex
     for after in list(Phase)[list(Phase).index(successor) :]:
         inline.run(repository, recovery, after, settings)
     assert not seen[0] & forgotten
+    assert spill_files(case) == []
+    assert held(tmp_path) == {}
+    compare(output.rows(tmp_path / "out"), checkpoint, 2)
+    repository.close()
+
+
+class Twins(inline.InlineWorkers):
+    """As with speculation, which Spark has on clusters only: every unit runs twice at once, and both run to the end."""
+
+    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        for unit in units:
+            with ThreadPoolExecutor(2) as pool:
+                twins = [pool.submit(run_unit, payload, unit, number) for number in range(2)]
+            failed = [error for twin in twins if (error := twin.exception()) is not None]
+            assert len(failed) < 2, failed
+            on_poll()
+
+
+def test_every_unit_run_twice_at_once_publishes_each_record_once_and_leaves_nothing(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E18: the first manifest of a unit counts; what its twin made is swept with the next phase."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:100MB")
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = inline.start(request)
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL):
+        inline.run(repository, recovery, phase, settings, Twins())
+    case = (repository, recovery, settings), checkpoint, tmp_path
+    made = {path.parent.name for path in spill_files(case)}
+    assert len(made) == 2 * len(repository.spill_sets(recovery)), "each unit made two sets"
+    inline.run(repository, recovery, Phase.DRAIN, settings, Twins())
+    assert {path.parent.name for path in spill_files(case)} == {
+        Path(each.manifest).parent.name for each in repository.spill_sets(recovery)
+    }
+    inline.run(repository, recovery, Phase.COMMIT, settings, Twins())
     assert spill_files(case) == []
     assert held(tmp_path) == {}
     compare(output.rows(tmp_path / "out"), checkpoint, 2)
