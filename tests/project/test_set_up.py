@@ -150,6 +150,7 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "test-browser",
         "fuzz",
         "seeds",
+        "schedules",
         "bench",
         "demo",
         "up",
