@@ -121,10 +121,12 @@ class DrainWatch:
             return
         reach("checkpoint.asked")
 
-    def _collect(self) -> Exception | None:
-        """Take the answers that came; an answer that cannot be read fails its checkpoint, and is returned."""
+    def _collect(self, own: Iterable[Answer] = ()) -> Exception | None:
+        """Take the driver's ``own`` answers and those that came. One that cannot be read fails its checkpoint; what was
+        wrong with it is returned.
+        """
         answers, unreadable = self._look()
-        self._take(answers)
+        self._take([*own, *answers])
         if unreadable is None:
             return None
         number, error = unreadable
@@ -192,16 +194,17 @@ class DrainWatch:
                 continue  # given up since
             finished = [each for each in self._checkpoints.unanswered(number) if each in self._finished]
             # No task has a say for a finished one, and a file that one of them made would stand in the way.
-            self._take([self._finished_answer(number, subtask) for subtask in finished])
+            own = [self._finished_answer(number, subtask) for subtask in finished]
             try:
                 self._answer_for_waiting(number)
             except TROUBLE as error:
                 self._abort(number, f"who has started could not be found out: {error}")
             # Before the next number: what this one hands over must not be handed over again.
-            self._collect()
+            self._collect(own)
 
     def _answer_for_waiting(self, number: int) -> None:
-        missing = [(self._unit_of[subtask], subtask) for subtask in self._checkpoints.unanswered(number)]
+        unanswered = self._checkpoints.unanswered(number)
+        missing = [(self._unit_of[subtask], subtask) for subtask in unanswered if subtask not in self._finished]
         started = self._mailbox.started() if missing else set()
         for unit, subtask in missing:
             if unit not in started:
