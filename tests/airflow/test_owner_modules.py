@@ -107,13 +107,13 @@ def test_a_listed_module_is_used_and_its_spec_is_frozen_with_the_recovery(
         recoveries.create(checked | {"spec": f"{custom(source)}# changed\n"})
 
 
-def test_the_what_if_is_what_cdr_plan_prints(
+def test_the_what_if_is_what_cdr_plan_prints_of_an_estimate(
     source: FixtureCheckpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = request(source, tmp_path, str(source.spec))
     plan, refused = recoveries.what_if(asked)
     assert refused is None
-    assert plan_command.plan(asked["checkpoint"], asked["spec"], "2", asked["to"]) == 0
+    assert plan_command.plan(asked["checkpoint"], asked["spec"], "2", asked["to"], estimate=True) == 0
     assert capsys.readouterr().out.splitlines() == plan
 
 
