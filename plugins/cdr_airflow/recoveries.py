@@ -71,7 +71,7 @@ def is_allowed(owner: str, modules: Iterable[str]) -> bool:
 
 
 def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
-    """The plan as ``cdr plan --estimate`` prints it, and the first thing that is refused: records are Spark's to read."""
+    """The plan as ``cdr plan --estimate`` prints it, since records are Spark's to read, and the first refusal."""
     from cdr_core import settings
     from cdr_core.cli.plan import describe
     from cdr_core.cli.plan_text import text_of
