@@ -39,6 +39,8 @@ def asset_for(target: str) -> Asset:
     kind, _, address = target.partition(":")
     if kind in {"parquet", "checkpoint"}:
         uri = address if "://" in address else f"file://{address}"
+    elif address.startswith("s3://"):
+        uri = f"{kind}+{address}"
     else:
         uri = f"{kind}://{address.removeprefix('file://').lstrip('/')}"
     scheme, _, rest = uri.partition("://")

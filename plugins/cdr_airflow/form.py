@@ -23,8 +23,9 @@ CHECKPOINT_PATTERN = rf"^({PLACE}|{OBJECTS})\S.*$"
 NUMBER = r"[1-9][0-9]{0,4}"
 PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
 TABLE = r"[^/\s]+\.[^/\s]+"
+WAREHOUSE = rf"({PLACE}\S+/|{OBJECTS}(\S+/)?)"
 TARGET_PATTERN = (
-    rf"^((parquet|checkpoint):({PLACE}|{OBJECTS})\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{PLACE}\S+/{TABLE}|none:)$"
+    rf"^((parquet|checkpoint):({PLACE}|{OBJECTS})\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{WAREHOUSE}{TABLE}|none:)$"
 )
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
 
@@ -50,9 +51,9 @@ PARALLELISM_HELP = """**2** for every operator on an exchange (chained ones foll
 **same** to keep what the checkpoint has."""
 
 TARGET_HELP = """**parquet:DIR** (also on **s3://**), **iceberg:CATALOG/db.table** (a catalog that pyiceberg's
-configuration names), **paimon:WAREHOUSE/db.table**: a table of the records. **checkpoint:DIR**: a checkpoint that Flink
-restores at the new parallelism. **none:** only to find out whether it works. The same checkpoint and target are one
-recovery: triggering it again continues it, or returns its stored result."""
+configuration names), **paimon:WAREHOUSE/db.table** (also on **s3://**): a table of the records. **checkpoint:DIR**: a
+checkpoint that Flink restores at the new parallelism. **none:** only to find out whether it works. The same checkpoint
+and target are one recovery: triggering it again continues it, or returns its stored result."""
 
 INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as **10s**: a drain that dies
 goes on from the last one. Empty: as **CDR_CHECKPOINT_INTERVAL** says, which is never unless it was set. One can be

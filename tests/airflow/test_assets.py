@@ -66,6 +66,7 @@ def test_another_recovery_to_the_same_target_is_news(context: Any) -> None:
         ("checkpoint:/chk/new", "file:///chk/new"),
         ("iceberg:lake/db.rows", "iceberg://lake/db.rows"),
         ("paimon:/warehouse/db.rows", "paimon://warehouse/db.rows"),
+        ("paimon:s3://lake/warehouse/db.rows", "paimon+s3://lake/warehouse/db.rows"),
     ],
 )
 def test_each_target_has_an_asset_that_airflow_takes(target: str, uri: str) -> None:

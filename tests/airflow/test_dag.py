@@ -136,6 +136,7 @@ GOOD: dict[str, list[Any]] = {
     "to": [
         *("parquet:/out", "parquet:file:///out", "parquet:s3://bucket/out", "none:", "checkpoint:/out"),
         *("iceberg:lake/db.rows", "iceberg:lake/a.b.rows", "paimon:/warehouse/db.rows"),
+        *("paimon:s3://bucket/warehouse/db.rows", "paimon:s3://bucket/db.rows"),
     ],
     "checkpoint_interval": [None, "10s", "1.5m", "250ms"],
     "rto": [None, "15m", "1h"],
@@ -156,6 +157,7 @@ BAD: dict[str, list[Any]] = {
         "iceberg:cat/t",
         "paimon:warehouse/db.t",
         "paimon:/warehouse/t",
+        "paimon:s3://db.t",
         "none:here",
         "checkpoint:out",
     ],

@@ -20,7 +20,9 @@ from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
+from tests.support.bucket import NAME, Bucket
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.s3 import SECRET_KEY
 
 
 def iceberg(folder: Path, patch: pytest.MonkeyPatch) -> str:
@@ -91,6 +93,47 @@ def test_a_recovery_into_a_table_is_balanced_until_a_bit_a_row_or_a_file_is_anot
     assert any("1 files of other recoveries" in line for line in report.unchecked)
 
     files[0].unlink()
+    with pytest.raises(Unreadable):
+        verify(request)
+
+
+def iceberg_on_s3(folder: Path, patch: pytest.MonkeyPatch, warehouse: str) -> str:
+    output = iceberg(folder, patch)
+    patch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", warehouse)
+    return output
+
+
+def paimon_on_s3(_folder: Path, _patch: pytest.MonkeyPatch, warehouse: str) -> str:
+    return f"paimon:{warehouse.replace('s3://', 's3a://')}/db.rows"
+
+
+@pytest.mark.parametrize("target", [iceberg_on_s3, paimon_on_s3])
+def test_a_table_on_s3_is_balanced_until_a_byte_or_a_file_is_another(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket, target: Any
+) -> None:
+    """The libraries reach the server with what cdr's settings say, and leave nothing of the credentials there."""
+    checkpoint, warehouse = fixture_checkpoint("a_p3_thr0", 2), bucket.uri()
+    output = target(tmp_path, monkeypatch, warehouse)
+    wanted = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
+    repository, recovery, settings = inline.start(wanted)
+    inline.run_all(repository, recovery, settings)
+    claims = read_claims(json.dumps(repository.receipt(recovery)).encode(), "the receipt")
+    request = Request(str(checkpoint.path), output, str(checkpoint.spec), "2", claims)
+    report = verify(request)
+    assert (report.verdict, report.output.records, report.unchecked) == ("balanced", 1878, ())
+
+    objects = [f"s3://{NAME}/{key}" for key in bucket.keys(warehouse)]
+    assert not [uri for uri in objects if SECRET_KEY.encode() in bucket.get(uri)]
+    file = next(uri for uri in objects if uri.endswith(".parquet") and recovery in uri)
+    whole = bucket.get(file)
+    at = whole.rindex(b"parquet-cpp")
+    bucket.put(file, whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    report = verify(request)
+    assert report.exit_code == 2
+    assert any(file.rpartition("/")[2] in each.what for each in report.differences)
+    bucket.put(file, whole)
+    assert verify(request).verdict == "balanced"
+    bucket.delete(file)
     with pytest.raises(Unreadable):
         verify(request)
 

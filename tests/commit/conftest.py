@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.commit.sinks import sink_for
-from tests.commit.targets import SCHEMA, IcebergTarget, PaimonTarget, ParquetTarget, S3Target, Target
+from tests.commit.targets import SCHEMA, IcebergTarget, PaimonS3Target, PaimonTarget, ParquetTarget, S3Target, Target
 from tests.support.postgres import Postgres, running_postgres
 
 
@@ -18,12 +18,14 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-KINDS = ("parquet", "s3", "iceberg", "paimon")
+KINDS = ("parquet", "s3", "iceberg", "paimon", "paimon-s3")
 
 
 def make_target(kind: str, folder: Path, request: pytest.FixtureRequest) -> Target:
     if kind == "s3":
         return S3Target(request.getfixturevalue("bucket"))
+    if kind == "paimon-s3":
+        return PaimonS3Target(request.getfixturevalue("bucket"))
     if kind.startswith("iceberg"):
         uri = request.getfixturevalue("postgres").create() if kind == "iceberg-postgresql" else ""
         target = IcebergTarget(folder, uri)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import Publication, Published, sink_for
 from tests.support.bucket import Bucket
+from tests.support.s3 import ACCESS_KEY, SECRET_KEY
 
 SCHEMA = pa.schema([pa.field("who", pa.string(), nullable=False), pa.field("pos", pa.int64(), nullable=False)])
 FOREIGN = "somebody else"
@@ -145,13 +146,16 @@ class IcebergTarget:
 
 class PaimonTarget:
     def __init__(self, folder: Path) -> None:
-        self._warehouse = folder / "warehouse"
+        self._warehouse: Any = folder / "warehouse"
         self.name = f"paimon:{self._warehouse}/db.rows"
+
+    def options(self) -> dict[str, str]:
+        return {"warehouse": str(self._warehouse)}
 
     def table(self) -> Any:
         from pypaimon import CatalogFactory
 
-        return CatalogFactory.create({"warehouse": str(self._warehouse)}).get_table("db.rows")
+        return CatalogFactory.create(self.options()).get_table("db.rows")
 
     def rows(self) -> list[dict[str, Any]]:
         builder = self.table().new_read_builder()
@@ -171,7 +175,26 @@ class PaimonTarget:
     def forget(self) -> None:
         snapshots = self.table().snapshot_manager().list_snapshots()
         for snapshot in snapshots[:-1]:
-            (self._warehouse / "db.db" / "rows" / "snapshot" / f"snapshot-{snapshot.id}").unlink()
+            self._remove(f"{self._warehouse}/db.db/rows/snapshot/snapshot-{snapshot.id}")
+
+    def _remove(self, uri: str) -> None:
+        Path(uri).unlink()
+
+
+class PaimonS3Target(PaimonTarget):
+    """As its other readers reach it, with options that they were told and cdr was not."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket, self._warehouse = bucket, bucket.uri()
+        self.name = f"paimon:{self._warehouse}/db.rows"
+
+    def options(self) -> dict[str, str]:
+        key, secret = {"s3.access-key": ACCESS_KEY}, {"s3.secret-key": SECRET_KEY}
+        where = {"s3.endpoint": self._bucket.endpoint, "s3.region": "us-east-1", "s3.path-style-access": "true"}
+        return super().options() | where | key | secret
+
+    def _remove(self, uri: str) -> None:
+        self._bucket.delete(uri)
 
 
 def append_by_pypaimon(table: Any, who: str, pos: int) -> None:

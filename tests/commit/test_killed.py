@@ -54,6 +54,7 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("empty_target", ["parquet", "s3", "iceberg", "paimon"], indirect=True)
 @pytest.mark.parametrize("step", [*BEFORE, *AFTER])
 def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
     target: Target, tmp_path: Path, step: str
@@ -105,7 +106,7 @@ def recovery(
     repository.close()
 
 
-@pytest.mark.parametrize("empty_target", ["s3", "iceberg", "paimon"], indirect=True)
+@pytest.mark.parametrize("empty_target", ["s3", "iceberg", "paimon", "paimon-s3"], indirect=True)
 def test_a_whole_commit_phase_killed_between_publish_and_record_finds_what_it_published(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:

@@ -64,7 +64,8 @@ def test_who_was_overtaken_is_stopped_right_before_the_step_that_publishes(tmp_p
     [
         *("parquet:", "nowhere", "kafka:topic", "none:somewhere"),
         *("iceberg:lake", "iceberg:lake/table", "iceberg:/db.table", "iceberg:lake/db/table.x"),
-        *("paimon:/w/table", "paimon:db.table", "paimon:/w/db.t$branch", "paimon:s3://w/db.t"),
+        *("paimon:/w/table", "paimon:db.table", "paimon:/w/db.t$branch"),
+        *("paimon:s3://db.t", "paimon:s3:///db.t", "paimon:s3://w/table", "paimon:gs://w/db.t"),
     ],
 )
 def test_a_target_that_names_no_place_is_refused(target: str) -> None:

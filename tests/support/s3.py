@@ -35,9 +35,11 @@ def running_s3(folder: Path) -> Iterator[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """SeaweedFS also listens at each port + 10000, so both must be free."""
+    """SeaweedFS also listens at each port + 10000, so both must be free, and neither one that the system gives out to
+    whoever connects somewhere (from 32768 on): that may be taken a moment later.
+    """
     found: list[int] = []
-    for port in random.sample(range(21000, 32000, 7), 1500):  # at random: two servers may be starting at once
+    for port in random.sample(range(12000, 22700, 7), 1500):  # at random: two servers may be starting at once
         if len(found) == count:
             break
         if _free(port) and _free(port + 10000):

@@ -15,6 +15,7 @@ from pyiceberg.utils.config import Config
 from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot, explained
 from cdr_core.audit.independent.tables import DataFile, Owner
 from cdr_core.errors import Refused, Unreadable
+from cdr_core.storage.s3_access import iceberg_properties
 
 
 def open_iceberg(address: str, owner: Owner) -> LakeTable:
@@ -24,7 +25,8 @@ def open_iceberg(address: str, owner: Owner) -> LakeTable:
     if configured is None:
         raise Refused(f"pyiceberg knows no catalog {catalog!r}", hint="configure it in .pyiceberg.yaml")
     with explained(f"iceberg:{address}"):
-        table = load_catalog(catalog, **{key: str(value) for key, value in configured.items()}).load_table(name)
+        properties = {key: str(value) for key, value in (configured | iceberg_properties(configured)).items()}
+        table = load_catalog(catalog, **properties).load_table(name)
         snapshots = {found.snapshot_id: _snapshot(found) for found in table.metadata.snapshots}
         return LakeTable(owner, list(snapshots.values()), _files(table, snapshots))
 

@@ -12,6 +12,7 @@ from cdr_core.audit.independent.checkpoint import plain_address
 from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot, explained
 from cdr_core.audit.independent.tables import DataFile, Owner
 from cdr_core.errors import Unreadable
+from cdr_core.storage.s3_access import paimon_options
 
 _ADDED = 0
 
@@ -20,7 +21,7 @@ def open_paimon(address: str, owner: Owner) -> LakeTable:
     """The table as it is now. A table with deletion vectors is ``Unreadable``: cdr writes none."""
     warehouse, _, name = address.rpartition("/")
     with explained(f"paimon:{address}"):
-        table = CatalogFactory.create({"warehouse": plain_address(warehouse)}).get_table(name)
+        table = CatalogFactory.create(paimon_options(plain_address(warehouse))).get_table(name)
         snapshots: list[Snapshot] = []
         added: dict[str, Snapshot] = {}
         for found in table.snapshot_manager().list_snapshots():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -36,6 +36,7 @@ from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
 from cdr_core.errors import CommitConflict, InDoubt, Refused
 from cdr_core.faults import reach
+from cdr_core.storage.s3_access import iceberg_properties
 
 ABSENT = "absent"
 """The base when there is no table."""
@@ -79,7 +80,7 @@ class IcebergSink:
         if not slash or not self._catalog_name or "/" in self._name or self._name.count(".") < 1:
             raise Refused(f"target iceberg:{address} is not iceberg:CATALOG/db.table", hint="correct the target")
 
-    @cached_property
+    @property
     def _catalog(self) -> Catalog:
         configured = Config().get_catalog_config(self._catalog_name)
         if configured is None:
@@ -88,7 +89,9 @@ class IcebergSink:
                 hint=f"configure it in .pyiceberg.yaml or by PYICEBERG_CATALOG__{self._catalog_name.upper()}__URI",
             )
         # Given as they are now: the library itself looks at the environment only once, when it is imported.
-        properties = {_IO: "cdr_core.commit.sinks.durable_io.DurableFileIO", **configured}
+        # The same holds for credentials that expire: new ones are another catalog.
+        own = {_IO: "cdr_core.commit.sinks.durable_io.DurableFileIO", **iceberg_properties(configured)}
+        properties = {**own, **configured}
         given = tuple(sorted((name, str(value)) for name, value in properties.items()))
         with explained(f"open catalog {self._catalog_name}", _CHECK):
             return _open(self._catalog_name, given, os.getpid())

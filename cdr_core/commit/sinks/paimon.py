@@ -1,4 +1,4 @@
-"""``paimon:WAREHOUSE/db.table`` on this host's disks, through pypaimon: append tables without buckets only.
+"""``paimon:WAREHOUSE/db.table``, on disks or S3, through pypaimon: append tables without buckets only.
 
 Executors write one Parquet file each into the table's only bucket; the driver turns them into one snapshot. What
 pypaimon does not do is done here: finding an earlier commit, looking at files before they are published, a publication
@@ -9,7 +9,6 @@ that would delete files of a commit that may have succeeded.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,18 +37,14 @@ from cdr_core.commit.sinks.base import (
     by_others,
 )
 from cdr_core.commit.sinks.explained import explained
-from cdr_core.commit.sinks.files import (
-    LocalOutput,
-    ParquetFileWriter,
-    local_size,
-    open_local,
-    parquet_writer,
-    require_files,
-)
-from cdr_core.commit.sinks.paimon_snapshot import NO_SNAPSHOT, ExclusiveSnapshotCommit, sync_files, token
+from cdr_core.commit.sinks.files import ParquetFileWriter, parquet_writer, require_files
+from cdr_core.commit.sinks.paimon_snapshot import NO_SNAPSHOT, ExclusiveSnapshotCommit, token
+from cdr_core.commit.sinks.parquet import place_for
 from cdr_core.commit.sinks.schemas import difference
 from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError
-from cdr_core.storage.local import is_writable, local_path
+from cdr_core.storage import canonical, is_local, storage_for
+from cdr_core.storage.local import local_path
+from cdr_core.storage.s3_access import paimon_options
 
 ABSENT = "absent"
 """The base when there is no table."""
@@ -73,15 +68,16 @@ class PaimonSink:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        warehouse, _, self._name = address.removeprefix("file://").rpartition("/")
+        scheme, away, place = canonical(address).rpartition("://")
+        warehouse, _, self._name = place.rpartition("/")
         if not warehouse or self._name.count(".") != 1 or "$" in self._name or not all(self._name.split(".")):
             raise Refused(f"target paimon:{address} is not paimon:WAREHOUSE/db.table", hint="correct the target")
-        if "://" in warehouse:
-            raise Refused(f"target paimon:{address} is not on this host's disks", hint="use paimon:/DIR/db.table")
-        self._warehouse = warehouse
+        self._warehouse = scheme + away + warehouse
+        storage_for(self._warehouse)  # refuses what neither cdr nor the library can reach
+        self._place = place_for(self._warehouse)
 
     def _catalog(self) -> Any:
-        return CatalogFactory.create({"warehouse": self._warehouse})
+        return CatalogFactory.create(paimon_options(self._warehouse))
 
     def _table(self) -> Any:
         """As it is now, or ``None``."""
@@ -98,9 +94,9 @@ class PaimonSink:
         return table
 
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
-        if not is_writable(local_path(self._warehouse)):
-            raise Refused(f"warehouse {self._warehouse} cannot be written", hint="check its permissions")
-        table = self._table() if Path(self._warehouse).is_dir() else None
+        self._place.refuse(self._warehouse)
+        absent = is_local(self._warehouse) and not local_path(self._warehouse).is_dir()
+        table = None if absent else self._table()
         if table is not None:
             self._require_fit(table, schema)
 
@@ -116,17 +112,17 @@ class PaimonSink:
         if table is None:
             with explained(f"create table {self._name}", _CHECK):
                 catalog = self._catalog()
+                catalog.file_io.try_to_write_atomic = _create  # the library's own can replace a schema
                 catalog.create_database(self._name.partition(".")[0], True)
                 catalog.create_table(self._name, Schema.from_pyarrow_schema(schema, options=dict(_CREATE)), True)
                 table = catalog.get_table(self._name)
-                sync_files(sorted((Path(str(table.table_path)) / "schema").iterdir()))
         self._require_fit(table, schema)
 
     def writer(
         self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
     ) -> AbstractContextManager[ParquetFileWriter]:
         path = _data_file(self._require_table(), f"data-cdr-{name.replace('/', '-')}.parquet")
-        return parquet_writer(LocalOutput(Path(path)), path, schema, row_group)
+        return parquet_writer(self._place.output(path), path, schema, row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
         table = self._table()
@@ -148,7 +144,7 @@ class PaimonSink:
 
     def publish(self, base: str, publication: Publication) -> Published:
         table = self._require_table().copy(dict(_PUBLISH))
-        require_files(publication.files, lambda file: local_size(Path(file.path)))
+        require_files(publication.files, lambda file: self._place.size(file.path))
         watermark = publication.properties.get(WATERMARK)
         step = ExclusiveSnapshotCommit(base, table, None if watermark is None else int(watermark), publication.permit)
         user, number = publication.properties[COMMIT_USER], publication.commit_id
@@ -178,7 +174,7 @@ class PaimonSink:
         return Published(number, f"paimon:{self._address}@{snapshot.id}", snapshot.uuid, properties.get(PROOF))
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
-        return open_local(Path(file.path), file)
+        return self._place.open(file.path, file)
 
 
 def _kind(table: Any) -> str | None:
@@ -204,13 +200,19 @@ def _line(snapshots: list[Any]) -> list[Any]:
     return snapshots[first:]
 
 
+def _create(uri: str, content: str) -> bool:
+    """A file of the table's, durable, if its name is free."""
+    return storage_for(uri).create(uri, content.encode())
+
+
 def _data_file(table: Any, name: str) -> str:
-    return str(local_path(str(canonical_data_file_path(table, (), BUCKET, name))))
+    uri = str(canonical_data_file_path(table, (), BUCKET, name))
+    return str(local_path(uri)) if is_local(uri) else canonical(uri)
 
 
 def _meta(table: Any, file: PreparedFile) -> Any:
     """The file as pypaimon's own append writer would describe it, without statistics of values."""
-    name = Path(file.path).name
+    name = file.path.rpartition("/")[2]
     assert _data_file(table, name) == file.path, "a prepared file lies where the table looks for it"
     nothing = GenericRow([], [])
     return DataFileMeta.create(

@@ -2,7 +2,7 @@
 
 pypaimon looks whether the name of the next snapshot is free and then renames its file to it. A rename replaces: two
 committers that look at the same moment are both told that they succeeded, and one of their snapshots is gone. Here the
-name is created exclusively, and only directly after the snapshot that the look-up saw.
+name is created exclusively (on S3 by ``If-None-Match``), and only directly after the snapshot that the look-up saw.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pypaimon.common.json_util import JSON
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
 
+from cdr_core.errors import CdrError
 from cdr_core.faults import reach
-from cdr_core.storage.local import LocalStorage, local_path, sync_directory
+from cdr_core.storage import is_local, storage_for
+from cdr_core.storage.local import local_path, sync_directory
 
 
 def token(number: int, uuid: str | None) -> str:
@@ -55,29 +56,29 @@ class ExclusiveSnapshotCommit:
             self.forbidden = error
             return self._lose(written)
         reach("publish.before")
-        created = LocalStorage().create(
-            manager.get_snapshot_path(snapshot.id), JSON.to_json(snapshot, indent=2).encode()
-        )
+        path = manager.get_snapshot_path(snapshot.id)
+        created = storage_for(path).create(path, JSON.to_json(snapshot, indent=2).encode())
         reach("publish.after")
         if not created:
             return self._lose(written)
         # A hint for readers, who find the latest snapshot without it too.
         with suppress(Exception):
-            self._table.file_io.try_to_write_atomic(manager.latest_file, str(snapshot.id))
+            storage_for(path).replace(manager.latest_file, str(snapshot.id).encode())
         return True
 
-    def _written(self, snapshot: Any) -> list[Path]:
+    def _written(self, snapshot: Any) -> list[str]:
         """What the snapshot refers to and this commit wrote; pypaimon leaves it to the system when that is on disk."""
         manifests = ManifestListManager(self._table)
         names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         names += [meta.file_name for meta in manifests.read(snapshot.delta_manifest_list)]
-        return [local_path(f"{manifests.manifest_path}/{name}") for name in names]
+        return [f"{manifests.manifest_path}/{name}" for name in names]
 
-    def _lose(self, written: list[Path]) -> bool:
+    def _lose(self, written: list[str]) -> bool:
         """Their names are of this very try and in no snapshot, so they can go. Data files stay for the next one."""
         self.lost = True
-        for path in written:
-            path.unlink(missing_ok=True)
+        for uri in written:
+            with suppress(CdrError):  # what stays takes room, and no more
+                storage_for(uri).delete(uri)
         return False
 
     def __enter__(self) -> ExclusiveSnapshotCommit:
@@ -90,8 +91,9 @@ class ExclusiveSnapshotCommit:
         """Nothing is held."""
 
 
-def sync_files(paths: list[Path]) -> None:
-    """Files that somebody else wrote, and their names, are on the disk when this returns."""
+def sync_files(uris: list[str]) -> None:
+    """Files that somebody else wrote, and their names, are on the disk when this returns; objects always are."""
+    paths = [local_path(uri) for uri in uris if is_local(uri)]
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
