@@ -291,6 +291,13 @@ SETTINGS: tuple[Setting, ...] = (
         "One publication at the end, or one per recovery checkpoint while draining (tables only)",
     ),
     Setting(
+        "table_raw",
+        _parse_flag,
+        "true",
+        "",
+        "Tables have a column raw, the bytes of each record; without it cdr verify compares values",
+    ),
+    Setting(
         "export_root",
         _place,
         "",
@@ -384,6 +391,7 @@ class Settings:
     tolerable_failed_checkpoints: int
     retained_checkpoints: int
     commit: str
+    table_raw: bool
     export_root: str
     pin_files: bool
     approval: bool

@@ -15,7 +15,7 @@ from cdr_core.audit.ledger import Tally
 from cdr_core.errors import CorruptChannelState, Where
 from cdr_core.flink.decode import BadValue
 from cdr_core.kernels import fingerprint, frames
-from cdr_core.rescale.columns import CONTENT, PLACE, Elements, element_columns, to_batch, value_fields
+from cdr_core.rescale.columns import CONTENT, PLACE, RAW, Elements, element_columns, to_batch, value_fields
 from cdr_core.rescale.other_elements import Last, kinds
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.scanning import element_place, said
@@ -28,9 +28,10 @@ NEW_PLACE = (
 """Where a record belongs at the new parallelism."""
 
 
-def table_schema(plan: Plan) -> pa.Schema:
-    """The columns of a committed table."""
-    return pa.schema([*PLACE, *NEW_PLACE, *CONTENT, *value_fields(plan)])
+def table_schema(plan: Plan, *, raw: bool = True) -> pa.Schema:
+    """The columns of a committed table, those that hold the records' bytes among them or not."""
+    content = CONTENT if raw else [field for field in CONTENT if field.name != RAW]
+    return pa.schema([*PLACE, *NEW_PLACE, *content, *value_fields(plan)])
 
 
 class RowBuilder:
@@ -42,10 +43,14 @@ class RowBuilder:
         subtask: int,
         tallies: Mapping[int, Tally] | None = None,
         said: Mapping[tuple[int, int], Last] | None = None,
+        *,
+        raw: bool = True,
     ) -> None:
         """``tallies`` and ``said`` are those of whoever began with the subtask and did not finish it."""
         self._plan, self._subtask = plan, plan.subtasks[subtask]
-        self.schema = table_schema(plan)
+        self.schema = table_schema(plan, raw=raw)
+        # Whoever wants any column of the value gets all of them.
+        self._wanted = None if raw else frozenset({"row_kind"})
         self._tallies: dict[int, Tally] = dict(tallies or {})
         self._left_out = np.zeros(frames.TAGS, np.int64)
         self._said: dict[tuple[int, int], Last] = dict(said or {})
@@ -72,7 +77,7 @@ class RowBuilder:
         count = len(elements.starts)
         self._tallies[number] = self._tallies.get(number, Tally()).then(tally_of(elements))
         try:
-            columns = element_columns(self._plan, number, elements)
+            columns = element_columns(self._plan, number, elements, self._wanted)
         except BadValue as error:
             position = int(elements.positions[error.record])
             raise error.at(element_place(self._plan, number, position) or error.where) from None

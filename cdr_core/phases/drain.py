@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
-    sink_for(drive.recovery.target).create(table_schema(drive.plan))
+    sink_for(drive.recovery.target).create(table_schema(drive.plan, raw=drive.keeps_raw))
     sides = _sides(drive)
     sets = _sealed(drive)
     cuts = go_back(drive, [each.subtask for each in sets])

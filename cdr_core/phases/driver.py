@@ -30,7 +30,7 @@ from cdr_core.metadata import (
 from cdr_core.phases.meter import read_meters
 from cdr_core.phases.onepass.mode import Way, refuse_mixing
 from cdr_core.phases.pin_file import unpin
-from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan, step_of
+from cdr_core.phases.unit import FETCHED, TABLE_RAW, Finished, Job, load_plan, step_of
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
@@ -112,7 +112,13 @@ class Drive:
             staged=staged,
             on_corrupt=self.recovery.options["on_corrupt"],
             scratch=self.settings.scratch,
+            raw=self.keeps_raw,
         )
+
+    @property
+    def keeps_raw(self) -> bool:
+        """Whether its table has the records' bytes, as was chosen when it was created: that never changes."""
+        return bool(self.recovery.options.get(TABLE_RAW, True))
 
 
 class Watch(Protocol):

@@ -22,6 +22,7 @@ from cdr_core.phases.read import DROP_RECORDS
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
+from cdr_core.phases.unit import TABLE_RAW
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -81,7 +82,7 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
         raise Refused("one pass cannot leave records out", hint="recover without --one-pass")
     target = _absolute_target(request.to)
     commit = mode_for(target, settings)
-    sink_for(target).refuse_early(table_schema(plan))
+    sink_for(target).refuse_early(table_schema(plan, raw=_keeps_raw(target, settings)))
     if is_checkpoint(target):
         _refuse_rewriting(checkpoint, new_parallelism(checkpoint, spec, wish), target, one_pass=request.one_pass)
     if settings.shares_workspace:
@@ -136,6 +137,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             options={
                 "on_corrupt": request.on_corrupt,
                 **({} if checked.commit == AT_END else {"commit": checked.commit}),
+                **({} if _keeps_raw(checked.target, settings) else {TABLE_RAW: False}),
                 **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
@@ -168,6 +170,11 @@ def _is_of(repository: Repository, recovery: str, target: str) -> bool:
         return repository.recovery(recovery).target == target
     except NotFound:
         return False
+
+
+def _keeps_raw(target: str, settings: Settings) -> bool:
+    """Whether rows have the bytes of their records; where there is no table, the setting says nothing."""
+    return settings.table_raw or target.partition(":")[0] not in TABLES
 
 
 def _goes_downstream(target: str, settings: Settings) -> bool:

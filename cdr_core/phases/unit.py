@@ -47,12 +47,17 @@ def step_of(unit: str) -> str:
     return head if dash and head in STEPS else ""
 
 
+TABLE_RAW = "table_raw"
+"""The option of a recovery whose table has no column of the records' bytes; a table has one set of columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed.
 
     ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
     source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
+    ``raw``: a table gets a column of the records' bytes.
     """
 
     phase: str
@@ -70,6 +75,7 @@ class Job:
     staged: str = ""
     on_corrupt: str = "fail"
     scratch: str = ""
+    raw: bool = True
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

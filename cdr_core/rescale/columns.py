@@ -31,11 +31,14 @@ PLACE = (
 )
 """Where an element was: its virtual channel and its position in it."""
 
+RAW = "raw"
+"""The bytes of an element without its length field."""
+
 CONTENT = (
     pa.field("ts", pa.int64()),
     pa.field("key_group", pa.int32()),
     pa.field("row_kind", pa.string()),
-    pa.field("raw", pa.binary(), nullable=False),
+    pa.field(RAW, pa.binary(), nullable=False),
 )
 """What every exchange's elements have; a record's value is in the struct column named after its exchange."""
 
@@ -89,7 +92,7 @@ def element_columns(
         "down": _constant(channel.down, count),
         "pos": pa.array(elements.positions),
         "ts": pa.array(times, mask=~timed),
-        **({"raw": _raw(elements)} if wanted is None or "raw" in wanted else {}),
+        **({RAW: _raw(elements)} if wanted is None or RAW in wanted else {}),
         "kind": _KIND_NAMES.take(pa.array(elements.tags)),
         "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
     }

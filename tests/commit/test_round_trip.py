@@ -50,6 +50,18 @@ def test_every_record_arrives_once_and_as_flink_read_it(
 
 
 @TABLES
+def test_a_table_without_raw_bytes_holds_the_same_records(
+    empty_target: Target, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_TABLE_RAW", "false")
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    assert recover(checkpoint, empty_target.name, 2)[2]["verdict"] == "balanced"
+    rows = sorted(empty_target.rows(), key=lambda row: (row["gate"], row["up"], row["down"], row["pos"]))
+    assert "raw" not in rows[0]
+    compare(rows, checkpoint, 2)
+
+
+@TABLES
 def test_a_second_recovery_is_appended_to_the_first(
     empty_target: Target, fixture_checkpoint: FixtureCheckpoints
 ) -> None:

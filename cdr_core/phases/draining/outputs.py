@@ -107,8 +107,10 @@ class TableOutput(Output[TableWriter]):
         tallies: Mapping[int, Tally],
         said: Mapping[saying.Channel, Last] | None = None,
         row_group: int = ROW_GROUP_BYTES,
+        *,
+        raw: bool = True,
     ) -> None:
-        self._rows = RowBuilder(plan, subtask, tallies, said)
+        self._rows = RowBuilder(plan, subtask, tallies, said, raw=raw)
         super().__init__(name, lambda file: sink.writer(file, self._rows.schema, row_group))
 
     @property
@@ -192,12 +194,16 @@ def output_for(
     said: Mapping[saying.Channel, Last] | None,
     borders: Mapping[int, Border] | None,
     row_group: int = ROW_GROUP_BYTES,
+    *,
+    raw: bool = True,
 ) -> Output[Any]:
-    """The output of a subtask for a target; ``borders`` count where it is a checkpoint, ``row_group`` for a table."""
+    """The output of a subtask for a target; ``borders`` count where it is a checkpoint, ``row_group`` and ``raw`` for a
+    table.
+    """
     sink = sink_for(target)
     if isinstance(sink, NoneSink) and sink.raw:
         return BytesOutput(plan, sink, name, tallies, said)
     if not is_checkpoint(target):
-        return TableOutput(plan, subtask, sink, name, tallies, said, row_group)
+        return TableOutput(plan, subtask, sink, name, tallies, said, row_group, raw=raw)
     assert isinstance(sink, CheckpointSink)
     return ChannelOutput(plan, subtask, sink, name, tallies, said, borders)

@@ -104,6 +104,7 @@ class DrainTask:
             base.said,
             self._borders,
             row_group_bytes(self._job.memory_budget),
+            raw=self._job.raw,
         )
         pool = PagePool.of_budget(self._job.memory_budget, self._job.page_size, self._job.segment_size)
         remaining = base.remaining or whole(self._set)

@@ -78,7 +78,7 @@ def _pass(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     workers.start(drive)
     sweep_before(drive)
     read.prepare(drive)
-    sink_for(drive.recovery.target).create(table_schema(drive.plan))
+    sink_for(drive.recovery.target).create(table_schema(drive.plan, raw=drive.keeps_raw))
     first, units = stage.prepare(drive), _units(drive.plan, drive.settings, drive.workspace.root)
     sizes = sum(channel.bytes * len(channel.subtasks) for channel in drive.plan.channels)
     expected = len(first) + len(units), sizes + stage.expected_bytes(first)

@@ -50,7 +50,7 @@ class _Task:
         queue = ParcelQueue(max(job.memory_budget // job.page_size, 1), job.page_size)
         file_name = f"{job.recovery}/e{job.epoch}-{self._name}-0"
         rows = row_group_bytes(job.memory_budget)
-        output = output_for(job.target, self._plan, self._subtask, file_name, {}, None, None, rows)
+        output = output_for(job.target, self._plan, self._subtask, file_name, {}, None, None, rows, raw=job.raw)
         with ExitStack() as stack:
             disk = self._disk(stack) if self._unit["spills"] else None
             page = stack.enter_context(ReadPage(job.page_size))
