@@ -135,7 +135,7 @@ def _parse_spill_dir(text: str) -> SpillDir:
         path, capacity = text, ""
     if not path.startswith("/"):
         raise ValueError(f"{text!r} is not an absolute path with an optional capacity, such as /mnt/fast:20GiB")
-    return SpillDir(path, _parse_positive_size(capacity) if capacity else None)
+    return SpillDir(str(_path(path)), _parse_positive_size(capacity) if capacity else None)
 
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -187,11 +187,17 @@ class Setting:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser().absolute()
+    """A path that does not change its meaning with the current directory, in its one spelling: whose file it is, is
+    told by its name.
+    """
+    path = Path(text).expanduser().absolute()
+    return path.resolve() if ".." in path.parts else path
 
 
 def _place(text: str) -> str:
-    """A URI, or a path that does not change its meaning with the current directory."""
+    """A URI, or a path; ``file:`` stands before a path too."""
+    if text.startswith("file:/"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
     return text if "://" in text else str(_path(text))
 
 

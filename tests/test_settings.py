@@ -99,6 +99,16 @@ def test_every_default_is_a_valid_value_of_its_setting(environment: dict[str, st
     assert [field.name for field in fields(Settings)] == [setting.field for setting in SETTINGS]
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("{}//ws/", "{}/ws"), ("{}/x/../ws", "{}/ws"), ("file://{}/ws", "{}/ws"), ("file://{}//ws", "{}/ws")],
+)
+def test_a_local_place_has_one_spelling(environment: dict[str, str], tmp_path: Path, given: str, kept: str) -> None:
+    """Files are told apart by their names: one place under two names would be swept as somebody else's."""
+    settings = load({**environment, "CDR_WORKSPACE": given.format(tmp_path)})
+    assert settings.workspace == kept.format(tmp_path)
+
+
 def test_a_home_named_in_the_file_moves_what_hangs_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cdr.toml").write_text(f'home = "{tmp_path}/elsewhere"\n')
     monkeypatch.chdir(tmp_path)

@@ -48,7 +48,7 @@ def plan(
     from cdr_core.cli.plan_text import text_of
 
     if exact and estimate:
-        raise Refused("--exact and --estimate contradict each other", hint="give one of them")
+        raise typer.BadParameter("--exact and --estimate contradict each other: give one of them")
     settings = load_settings()
     speed = _given_speed(throughput) if throughput else None
     looks = True if exact else False if estimate else None

@@ -55,7 +55,8 @@ def prepare(drive: Drive) -> dict[str, Any]:
     tiers = tiers_of(drive.settings.spill_dirs, drive.workspace.root)
     results = drive.results(Phase.FILTER)
     if drive.phase is Phase.SPILL:  # the drain, too, asks for these units, and seldom needs one
-        require_room_for_positions(drive.workspace.root, total(selected(results)).records)
+        done = sum(row.records for row in drive.repository.units(drive.recovery.id, Phase.SPILL))
+        require_room_for_positions(drive.workspace.root, total(selected(results)).records - done)
     return units(drive.plan, results, tiers, closing_elements(drive))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +44,10 @@ def delete_released(repository: Repository, recovery_id: str) -> int:
     transaction of their own, after it.
     """
     sets = repository.spill_sets(recovery_id)
-    return sum(delete_files(recovery_id, each) for each in sets if not is_needed(each))
+    over = [each for each in sets if not is_needed(each)]
+    # One that was lost, made again and then found after all has two rows.
+    kept = {name for each in sets if is_needed(each) for name in names_of(each)} if over else set()
+    return sum(delete_files(recovery_id, each, kept) for each in over)
 
 
 def is_needed(spill_set: SpillSet) -> bool:
@@ -56,12 +59,12 @@ def is_needed(spill_set: SpillSet) -> bool:
     return spill_set.state is SpillSetState.SEALED
 
 
-def delete_files(recovery_id: str, spill_set: SpillSet) -> int:
-    """Delete what a set's row and manifest name, as far as it is there; bytes freed. The manifest goes last: it is
-    what finds the rest after a crash.
+def delete_files(recovery_id: str, spill_set: SpillSet, kept: Collection[str] = ()) -> int:
+    """Delete what a set's row and manifest name, as far as it is there and not ``kept``; bytes freed. The manifest goes
+    last: it is what finds the rest after a crash.
     """
     freed = 0
-    names = names_of(spill_set)
+    names = [name for name in names_of(spill_set) if name not in kept]
     for name in names:
         if attempt_of(name, recovery_id) is not None:
             freed += delete_file(name, recovery_id)

@@ -45,6 +45,8 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
     recovery = repository.recovery(recovery_id)
     if recovery.host_id is not None and recovery.host_id != host_id():
         return Report(left=(Left(recovery.workspace, "it is on another host"),))
+    if not _in_one_spelling(recovery.workspace):
+        return Report(left=(Left(recovery.workspace, "its path has more than one spelling, so names prove nothing"),))
     try:
         return _sweep(repository, recovery, settings, dry_run)
     except CdrError as error:
@@ -53,9 +55,16 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
         return Report(left=(Left(error.filename or recovery.workspace, f"it cannot be looked at: {error.strerror}"),))
 
 
+def _in_one_spelling(workspace: str) -> bool:
+    """Whether what lies there has the very names that rows have for it."""
+    return not is_local(workspace) or (str(Path(workspace)) == workspace and ".." not in Path(workspace).parts)
+
+
 def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
     """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them."""
     recovery = repository.recovery(recovery_id)
+    if not _in_one_spelling(recovery.workspace):
+        return Report()
     homes = _homes(repository, recovery, settings)
     found, _ = _found(recovery, homes)
     in_sets = [file for file in found if file.name.split("/")[-2].startswith(SET)]

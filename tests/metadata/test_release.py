@@ -240,3 +240,21 @@ def test_a_lost_set_goes_with_whoever_held_it_last_and_the_hand_over_does_not_co
     assert release(repository, *whose(later), old.id, "checkpoint-1")
     assert its.isdisjoint(on_disk(tmp_path))
     assert len(on_disk(tmp_path)) == len(new.files) + 2, "the one that counts is not touched"
+
+
+def test_files_of_a_lost_set_that_was_found_after_all_are_those_of_the_set_that_counts(
+    repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
+) -> None:
+    """A transient error made a set look lost; whoever drained it again read the old one. Both rows name its files."""
+    old = seal(repository, draining, tier, tmp_path)
+    its = set(on_disk(tmp_path))
+    later = begin(repository, draining.recovery_id, Phase.SPILL)
+    seal(repository, later, tier, tmp_path)
+    size = sum(file.bytes for file in old.files)
+    with repository.fenced(later.recovery_id, later.epoch) as transaction:
+        transaction.seal_spill_set(0, old.manifest, "host-1", old.files, size, again=True)
+    lost, counts = repository.spill_sets(draining.recovery_id)
+    assert (lost.state, counts.state) == (SpillSetState.LOST, SpillSetState.SEALED)
+    assert lost.manifest == counts.manifest
+    delete_released(repository, draining.recovery_id)
+    assert its <= set(on_disk(tmp_path))

@@ -45,6 +45,16 @@ def test_the_independent_reader_finds_moved_files_too(
         assert sum(len(each.whole().starts) for each in found) == len(moved.oracle.elements)
 
 
+def test_files_of_a_checkpoint_that_was_given_another_name_are_in_it(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
+) -> None:
+    renamed = shutil.copytree(fixture_checkpoint("a_p3_thr0", 2).path, tmp_path / "incident-42")
+    file = next(path for path in renamed.iterdir() if path.name != "_metadata")
+    stream = independent.Stream(path=f"file:/gone/job/chk-2/{file.name}")
+    with independent.Checkpoint(str(renamed)) as checkpoint:
+        assert checkpoint.address(stream) == str(file)
+
+
 def test_a_moved_file_that_is_not_beside_the_checkpoint_is_missing_by_its_old_name(moved: FixtureCheckpoint) -> None:
     shutil.rmtree(moved.path.parent / "taskowned")
     with pytest.raises(CorruptChannelState, match=r"is missing: /srv/flink/.*/taskowned/"):

@@ -181,7 +181,8 @@ class Checkpoint:
         above = str(Path(self.directory).absolute().parent)
         if "://" in self.directory:
             above = self.directory.rpartition("/")[0]
-        moved = join(above, *parts[marks[-1] :])
+        own = parts[marks[-1]] == f"chk-{self.metadata.checkpoint_id}"  # its directory may have another name by now
+        moved = join(self.directory, *parts[marks[-1] + 1 :]) if own else join(above, *parts[marks[-1] :])
         return moved if _is_there(moved) else written
 
     def _map(self, address: str) -> mmap.mmap | bytes:
@@ -221,7 +222,7 @@ def plain_address(address: str) -> str:
 def _is_there(address: str) -> bool:
     if "://" not in address:
         return Path(address).is_file()
-    return address.startswith("s3://") and storage_for(address).exists(address)
+    return address.startswith(("s3://", "s3a://", "s3n://", "s3p://")) and storage_for(address).exists(address)
 
 
 def _opened(path: Path) -> IO[bytes]:

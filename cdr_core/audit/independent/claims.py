@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ class Claims:
     @property
     def sealed(self) -> bool:
         """Whether it should carry its own SHA-256: all do that list what was published with sums of their bytes."""
-        copied = (self.receipt.get("checkpoint") or {}).get("copied", ({},))
+        copied: Sequence[Mapping[str, Any]] = (self.receipt.get("checkpoint") or {}).get("copied") or ({},)
         return SEAL in self.receipt or "files" in self.publications[0] or all("crc32c" in file for file in copied)
 
     @property

@@ -18,7 +18,7 @@ import google_crc32c
 from cdr_core.audit.independent.claims import Claims, readable
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.audit.independent.rows import RowReader
-from cdr_core.audit.independent.tables import RECOVERY, SOURCE, DataFile, Publication, Table
+from cdr_core.audit.independent.tables import RECOVERY, SOURCE, SOURCE_SHA256, DataFile, Publication, Table
 
 FILES = "cdr.files-sha256"
 """Property of a publication: SHA-256 of its files' names, sizes and CRC-32C."""
@@ -158,10 +158,12 @@ def compare_publication(claims: Claims, stated: Mapping[str, Any], publication: 
 def expected_properties(claims: Claims, stated: Mapping[str, Any]) -> dict[str, str | None]:
     """What a publication must have been published with, by the receipt."""
     recovery, watermark = claims.recovery, stated.get("watermark")
+    # Publications of a time when receipts had no seal do not say which source they are of, except by its address.
+    of_source = {SOURCE_SHA256: str(claims.proof.get("source_metadata_sha256"))} if claims.sealed else {}
     return {
+        **of_source,
         RECOVERY: str(recovery.get("id")),
         SOURCE: str(recovery["source"]),
-        "cdr.source-metadata-sha256": str(claims.proof.get("source_metadata_sha256")),
         "cdr.commit-user": f"cdr-{recovery.get('id')}",
         "cdr.commit-id": str(stated.get("commit_id")),
         "cdr.records": str(stated.get("records")),

@@ -13,6 +13,7 @@ from cdr_core.errors import Refused, Unreadable
 from cdr_core.storage import join, storage_for
 
 RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
+SOURCE_SHA256 = "cdr.source-metadata-sha256"
 """Properties of a publication: whose it is, and of which checkpoint."""
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json$")
