@@ -81,9 +81,10 @@ def manifests(out: Path) -> list[dict[str, Any]]:
 
 
 def test_each_recovery_checkpoint_is_published_when_it_completes_and_the_receipt_lists_them_all(
-    spilled: tuple[Started, FixtureCheckpoint, Path],
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """004-10, 004-09: before the end of the drain something is visible; together it is the source, each record once."""
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")  # also on busy cores there is time for two
     started, checkpoint, out = spilled
     repository, recovery, settings = started
     inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
