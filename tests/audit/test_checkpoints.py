@@ -65,10 +65,11 @@ class Rewritten:
         return found
 
 
-def rewrite(source: str, spec: str, parallelism: str, to: Path) -> Rewritten:
+def rewrite(source: str, spec: str, parallelism: str, to: Path, **options: Any) -> Rewritten:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CDR_HOME", str(to.with_name(f"{to.name}-home")))
-        repository, recovery, settings = inline.start(RecoveryRequest(source, spec, parallelism, f"checkpoint:{to}"))
+        request = RecoveryRequest(source, spec, parallelism, f"checkpoint:{to}", **options)
+        repository, recovery, settings = inline.start(request)
         inline.run_all(repository, recovery, settings)
         receipt = repository.receipt(recovery)
     assert receipt is not None
@@ -249,3 +250,17 @@ def test_what_is_no_record_goes_where_the_second_reader_expects_it(
     assert target.found(with_receipt=True) == []
     assert target.receipt is not None
     assert {way for way, counts in target.receipt["other_elements"].items() if any(counts.values())} == ways
+
+
+def test_a_watermark_that_closes_a_channel_is_input_where_all_output_was_left_out(tmp_path: Path) -> None:
+    """The only record in output state of the channels that merge is dropped on request; others keep theirs."""
+    streams = {
+        (0, 0): (record(1) + watermark(5), record(2)),
+        (0, 1): (watermark(6), b""),
+        (1, 0): (watermark(3), record(3)),
+    }
+    source = write_checkpoint(tmp_path / "source", 2, 2, streams)
+    spec = SPEC.format(partitioner="rebalance")
+    target = rewrite(source, spec, "gen=2,slow=1", tmp_path / "out", drop_records=("main:0:0:2",))
+    report = target.verify(with_receipt=True)
+    assert (report.verdict, report.differences) == ("partial", ())

@@ -89,7 +89,7 @@ def compare_checkpoint(source: Source, target: Checkpoint, by_cdr: bool) -> tupl
         pool, others = _Pool(scattered=exchange.partitioner == "custom"), OtherElements(exchange, old, new)
         for each in source.channels(reading, raw=True):
             pool.add(each)
-            others.add(each.channel, each.elements, each.inputs)
+            others.add(each.channel, each.elements, each.inputs, each.expected.positions.tolist())
             expected[each.channel] = each.expected
             found.add_source(each)
         comparison = _Comparison(reading, old, new, pool, others, _keeps(target, exchange))

@@ -10,7 +10,7 @@ feed has said that last.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cdr_core.audit.independent.checkpoint import Channel
@@ -80,14 +80,17 @@ class OtherElements:
             return range(1)
         return range(after) if partitioner == "custom" else range(down % after, down % after + 1)
 
-    def add(self, channel: Channel, elements: Elements, inputs: int) -> None:
-        """An old channel, whose first ``inputs`` elements begin in input state."""
-        last, others = Last(output=inputs < len(elements.starts)), []
+    def add(self, channel: Channel, elements: Elements, inputs: int, records: Sequence[int]) -> None:
+        """An old channel, whose first ``inputs`` elements begin in input state; ``records`` are the positions of those
+        that go on, ascending: what was left out on request is nobody's output state.
+        """
+        last, others = Last(output=len(records) > 0 and records[-1] >= inputs), []
         for position, start in enumerate(elements.starts):
             tag = elements.data[start]
             if tag > 1:
                 raw = elements.data[start : elements.ends[position]]
                 others.append(Other(position, raw, position >= inputs))
+                last.output |= position >= inputs
                 last.watermark = raw if tag == WATERMARK else last.watermark
                 last.status = raw if tag == STATUS else last.status
         self._last[channel] = last
