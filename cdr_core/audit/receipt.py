@@ -100,6 +100,11 @@ def sealed(receipt: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, SEAL: proof_sha256(rest)}
 
 
+def redacted(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt in which texts were replaced to hide secrets. It proves nothing any more, and says so."""
+    return {**{name: value for name, value in receipt.items() if name != SEAL}, "redacted": True}
+
+
 def dropped(source: Sequence[Entry]) -> dict[str, int]:
     """Elements that are not records, by kind: a table holds records only."""
     counts: dict[str, int] = {}

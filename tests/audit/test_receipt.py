@@ -18,7 +18,16 @@ from cdr_core.audit.independent.claims import Claims, check_seal, read_claims
 from cdr_core.audit.independent.digests import expected_raw
 from cdr_core.audit.independent.report import Kind, Report
 from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined, make_proof, make_receipt, proof_sha256, sealed
+from cdr_core.audit.receipt import (
+    DroppedRecord,
+    LeftOut,
+    Quarantined,
+    make_proof,
+    make_receipt,
+    proof_sha256,
+    redacted,
+    sealed,
+)
 from cdr_core.errors import Corrupt, Refused, Unreadable
 from tests.audit.recovered import SCHEMA, Recovered, spoil_tag, validate
 from tests.support.checkpoints import FixtureCheckpoints
@@ -287,6 +296,11 @@ def test_a_healthy_channel_in_quarantine_is_partial_and_noted(damaged: Damaged) 
     assert report.verdict == "partial"
     assert report.left_out > 0
     assert any("frames into records to its end" in line for line in report.unchecked)
+
+
+def test_a_receipt_in_which_secrets_were_hidden_is_refused(recovered: Recovered) -> None:
+    with pytest.raises(Refused, match="secrets were hidden in the receipt"):
+        read_claims(json.dumps(redacted(recovered.receipt)).encode(), "the receipt")
 
 
 def test_a_record_that_the_user_asked_to_drop_may_be_missing_and_no_other(recovered: Recovered, tmp_path: Path) -> None:

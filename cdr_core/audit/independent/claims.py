@@ -94,6 +94,9 @@ def read_claims(data: bytes, name: str) -> Claims:
         raise Unreadable(f"{name} is no receipt", hint="give the path of a receipt or the id of a recovery") from None
     if version != VERSION:
         raise Refused(f"{name} has version {version}, this cdr reads {VERSION}", hint="use the cdr that wrote it")
+    if receipt.get("redacted"):
+        hint = "take the receipt by cdr receipt, or give the id of the recovery"
+        raise Refused(f"secrets were hidden in {name} when it was downloaded, so it proves nothing", hint=hint)
     return claims
 
 

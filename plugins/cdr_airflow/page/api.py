@@ -16,6 +16,7 @@ from cdr_airflow.page.ledgers import Ledgers
 from cdr_airflow.page.recovery import detail
 from cdr_airflow.page.runs import recovery_of_run
 from cdr_core import settings
+from cdr_core.audit.receipt import redacted
 from cdr_core.errors import NotFound, Refused
 from cdr_core.metadata import RecoveryCheckpointState, RecoveryState, Repository
 from cdr_core.metadata.overview import LONGEST_PAGE, LONGEST_SEARCH
@@ -56,12 +57,13 @@ def recovery(rows: Rows, recovery: str, request: Request, may_act: access.MayAct
 
 @router.get("/recoveries/{recovery}/receipt", dependencies=READ)
 def receipt(rows: Rows, recovery: str) -> Response:
-    """The receipt as a file, as ``cdr receipt`` prints it."""
+    """The receipt as a file, as ``cdr receipt`` prints it, unless a secret had to be hidden in it."""
     body = rows.receipt(recovery)
     if body is None:
         raise NotFound(f"recovery {recovery} has no receipt, it is {rows.recovery(recovery).state}")
+    shown = cleaned(body, cleaner())
     return Response(
-        json.dumps(cleaned(body, cleaner()), indent=2),
+        json.dumps(shown if shown == body else redacted(shown), indent=2),
         media_type="application/json",
         headers={"Content-Disposition": f'attachment; filename="cdr-receipt-{recovery}.json"'},
     )
