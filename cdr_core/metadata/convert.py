@@ -90,10 +90,6 @@ def _grant(row: models.GrantRow, epoch: int) -> values.Grant:
     return values.Grant(row.holder, row.epoch, row.durable, row.released, is_live(row, epoch))
 
 
-def cursor(row: models.DrainCursorRow) -> values.Cursor:
-    return values.Cursor(row.file, row.offset, row.gate, row.channel, row.remaining)
-
-
 def checkpoint(row: models.RecoveryCheckpointRow) -> values.RecoveryCheckpoint:
     return values.RecoveryCheckpoint(
         checkpoint_id=row.checkpoint_id,

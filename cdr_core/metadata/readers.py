@@ -90,12 +90,6 @@ class Readers:
             rows = _of(session, models.SpillSetRow, recovery_id, *order)
             return tuple(convert.spill_set(session, row, recovery.epoch) for row in rows)
 
-    def cursors(self, recovery_id: str) -> dict[int, values.Cursor]:
-        """How far each subtask's drain is; a subtask that has not begun is not in it."""
-        with self._known(recovery_id) as (session, _):
-            rows = _of(session, models.DrainCursorRow, recovery_id, models.DrainCursorRow.subtask)
-            return {row.subtask: convert.cursor(row) for row in rows}
-
     def checkpoints(self, recovery_id: str) -> tuple[values.RecoveryCheckpoint, ...]:
         order = models.RecoveryCheckpointRow.checkpoint_id
         with self._known(recovery_id) as (session, _):

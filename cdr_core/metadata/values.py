@@ -215,20 +215,6 @@ class SpillSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """What has been delivered: everything before ``offset`` of ``file``.
-
-    ``gate`` and ``channel`` name the open segment, of which ``remaining`` bytes are left; ``None`` between segments.
-    """
-
-    file: int
-    offset: int
-    gate: int | None = None
-    channel: int | None = None
-    remaining: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class RecoveryCheckpoint:
     checkpoint_id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Spill sets, the grants that keep them, and the drain's cursor."""
+"""Spill sets and the grants that keep them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cdr_core.errors import Refused
-from cdr_core.metadata import Attempt, Cursor, Phase, Repository, SpillFile, SpillSet, SpillSetState
+from cdr_core.metadata import Attempt, Phase, Repository, SpillFile, SpillSet, SpillSetState
 from tests.metadata.steps import begin, reach
 
 FILES = (SpillFile("/spill/0", 64), SpillFile("/spill/1", 36))
@@ -124,21 +124,3 @@ def test_a_set_of_another_recovery_is_not_ours(repository: Repository, spilling:
     other = reach(repository, Phase.SPILL, target="parquet:/other")
     with pytest.raises(Refused, match="has no spill set"):
         acquire(repository, other, held, "reader")
-
-
-def test_the_cursor_moves_forward_and_a_new_attempt_may_start_anew(repository: Repository) -> None:
-    attempt = reach(repository, Phase.DRAIN)
-
-    def to(who: Attempt, cursor: Cursor) -> None:
-        with repository.fenced(who.recovery_id, who.epoch) as transaction:
-            transaction.move_cursor(3, cursor)
-
-    assert repository.cursors(attempt.recovery_id) == {}
-    to(attempt, Cursor(0, 5_000_000_000, 1, 2, 7))
-    assert repository.cursors(attempt.recovery_id) == {3: Cursor(0, 5_000_000_000, 1, 2, 7)}
-    to(attempt, Cursor(1, 0))
-    with pytest.raises(Refused, match="cannot go back from file 1, offset 0 to file 0, offset 9"):
-        to(attempt, Cursor(0, 9))
-    later = begin(repository, attempt.recovery_id, Phase.DRAIN)
-    to(later, Cursor(0, 0))
-    assert repository.cursors(attempt.recovery_id) == {3: Cursor(0, 0)}

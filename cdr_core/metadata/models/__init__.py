@@ -14,7 +14,7 @@ from cdr_core.metadata.models.recovery import (
     SourceCheckpointRow,
     UnitResultRow,
 )
-from cdr_core.metadata.models.spill import DrainCursorRow, GrantRow, RecoveryCheckpointRow, SpillFileRow, SpillSetRow
+from cdr_core.metadata.models.spill import GrantRow, RecoveryCheckpointRow, SpillFileRow, SpillSetRow
 
 __all__ = [
     "AttemptRow",
@@ -22,7 +22,6 @@ __all__ = [
     "CommandRow",
     "CommitLogRow",
     "CoordinatorStateRow",
-    "DrainCursorRow",
     "DrillResultRow",
     "DrillRow",
     "GrantRow",

@@ -50,22 +50,6 @@ class GrantRow(Base):
     released: Mapped[bool]
 
 
-class DrainCursorRow(Base):
-    """What of a spill set has been delivered; ``gate`` and ``channel`` are null between segments."""
-
-    __tablename__ = "drain_cursor"
-
-    recovery_id: Mapped[RecoveryKey]
-    subtask: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    epoch: Mapped[int]
-    file: Mapped[int]
-    offset: Mapped[Size]
-    gate: Mapped[int | None]
-    channel: Mapped[int | None]
-    remaining: Mapped[Size]
-    moved_at: Mapped[datetime] = mapped_column(default=utc_now)
-
-
 class RecoveryCheckpointRow(Base):
     __tablename__ = "recovery_checkpoint"
 

@@ -9,11 +9,11 @@ from sqlalchemy import delete, select
 from cdr_core.errors import Refused
 from cdr_core.metadata import convert
 from cdr_core.metadata.grants import is_live
-from cdr_core.metadata.models import DrainCursorRow, GrantRow, SpillFileRow, SpillSetRow
+from cdr_core.metadata.models import GrantRow, SpillFileRow, SpillSetRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.states import HAND_OVER, SpillSetState, move
 from cdr_core.metadata.transaction.scope import Scope
-from cdr_core.metadata.values import Cursor, SpillFile, SpillSet
+from cdr_core.metadata.values import SpillFile, SpillSet
 
 
 class Spill(Scope):
@@ -90,21 +90,6 @@ class Spill(Scope):
             return False
         row.state = move(row.state, SpillSetState.RELEASED)
         return True
-
-    def move_cursor(self, subtask: int, cursor: Cursor) -> None:
-        """Everything before the cursor is delivered. It never goes back within an attempt; a new one may start anew."""
-        row = self._session.get(DrainCursorRow, (self.recovery_id, subtask))
-        if row is None:
-            row = DrainCursorRow(recovery_id=self.recovery_id, subtask=subtask)
-            self._session.add(row)
-        elif row.epoch == self.epoch and (cursor.file, cursor.offset) < (row.file, row.offset):
-            raise Refused(
-                f"the cursor of subtask {subtask} cannot go back from file {row.file}, offset {row.offset} "
-                f"to file {cursor.file}, offset {cursor.offset}"
-            )
-        row.epoch, row.moved_at = self.epoch, utc_now()
-        row.file, row.offset, row.remaining = cursor.file, cursor.offset, cursor.remaining
-        row.gate, row.channel = cursor.gate, cursor.channel
 
     def _set(self, set_id: int) -> SpillSetRow:
         row = self._session.get(SpillSetRow, set_id)
