@@ -69,8 +69,12 @@ def _note(held: Held, plan: Plan, number: int, scanned: dict[str, Any]) -> None:
 
 
 def _correct(operators: list[dict[str, Any]], held: Held) -> None:
-    """What was read is true; what a handle says of its size need not be."""
+    """What was read is true; what a handle says of its size need not be.
+
+    A channel that no exchange covers was not read: it is there only if its handle announces empty chunks.
+    """
     for operator in operators:
         for channel in operator["channels"]:
             index = channel["gate"] if "gate" in channel else channel["partition"]
-            channel["bytes"] = held[operator["id"], channel["side"], channel["subtask"], index, channel["channel"]]
+            place = (operator["id"], channel["side"], channel["subtask"], index, channel["channel"])
+            channel["bytes"] = held.get(place, channel["bytes"])

@@ -16,7 +16,15 @@ import pytest
 from cdr_core.cli.blocks import blocks_of
 from cdr_core.cli.inspect import describe
 from cdr_core.cli.inspect_text import WIDTH, bar, duration, size, skew, text_of
-from cdr_core.flink.metadata import AbsoluteFile, FinishedSubtask, MergedChannelHandle, write_metadata
+from cdr_core.flink.metadata import (
+    AbsoluteFile,
+    FinishedSubtask,
+    MergedChannelHandle,
+    Offsets,
+    RelativeFile,
+    SingleChannelHandle,
+    write_metadata,
+)
 from cdr_core.rescale import source
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.storage import s3
@@ -230,6 +238,22 @@ def test_a_possible_but_wrong_size_does_not_outlive_a_spec(tmp_path: Path) -> No
     path = Path(written.write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): (data, b"")}))
     _with_size(path, 40)
     assert describe(str(path), spec)["totals"]["bytes"] == len(data)
+
+
+def test_a_gate_outside_the_spec_that_holds_empty_chunks_only_is_counted_and_not_decoded(tmp_path: Path) -> None:
+    spec, data = written.SPEC.format(partitioner="rebalance"), written.record(1)
+    path = Path(written.write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): (data, b"")}))
+    (path / "empty").write_bytes(bytes(8))
+    drained = SingleChannelHandle(0, 5, 0, Offsets.of([4]), 4, RelativeFile("empty", 8))
+    metadata = open_checkpoint(str(path)).metadata
+    gen, slow = metadata.operators
+    subtask = replace(gen.subtasks[0], output_channels=[drained])
+    operators = (replace(gen, subtasks=(subtask,)), slow)
+    (path / "_metadata").write_bytes(write_metadata(replace(metadata, operators=operators)))
+
+    value = describe(str(path), spec)
+    assert value["totals"] == {"records": 1, "elements": 1, "bytes": len(data), "buffers": 2}
+    assert [channel["bytes"] for channel in value["operators"][0]["channels"]] == [0]
 
 
 def test_a_checkpoint_without_channel_state_says_why_that_can_be(shell: Shell, tmp_path: Path) -> None:
