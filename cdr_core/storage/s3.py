@@ -17,11 +17,19 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
 from urllib3.exceptions import HTTPError
 
 from cdr_core import settings
-from cdr_core.errors import CdrError, Refused, StorageError, Unreadable
+from cdr_core.errors import CdrError, Refused, SettingsRefused, StorageError, Unreadable
 from cdr_core.storage.access import Stat, canonical
 
 TRIES = 8
@@ -211,7 +219,14 @@ def _client(endpoint: str) -> Any:
     """One client per endpoint and process; credentials come from the library's own chain (environment, files, role)."""
     # "max_attempts" would be the number of retries, not of attempts.
     config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=5, read_timeout=30)
-    return boto3.session.Session().client("s3", endpoint_url=endpoint or None, config=config)
+    try:
+        return boto3.session.Session().client("s3", endpoint_url=endpoint or None, config=config)
+    except (ProfileNotFound, PartialCredentialsError) as error:
+        raise SettingsRefused(f"S3 cannot be asked: {error}", hint="correct the AWS_ variables or the profile") from None
+    except ValueError:  # not shown: an address may hold a password
+        raise SettingsRefused(
+            "the endpoint of S3 is no address", hint="write CDR_S3_ENDPOINT=http://HOST:PORT, or leave it out"
+        ) from None
 
 
 # A forked process that spoke over its parent's connections would read answers to the parent's questions.
@@ -242,6 +257,8 @@ def _explained(uri: str) -> Iterator[None]:
         raise
     except NoCredentialsError:
         raise Refused(f"there are no credentials to reach {uri}", hint="set AWS_ACCESS_KEY_ID or a profile") from None
+    except ParamValidationError:  # nothing was sent, and nothing will be
+        raise Refused(f"{uri} is no address that S3 can have", hint="check the bucket's name") from None
     except ClientError as error:
         code = error_code(error)
         if code == NO_BUCKET:

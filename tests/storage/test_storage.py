@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from cdr_core.errors import Refused, StorageError, Unreadable
+from cdr_core.errors import Refused, SettingsRefused, StorageError, Unreadable
 from cdr_core.storage import s3, storage_for
 from cdr_core.storage.access import Storage
 from cdr_core.storage.s3 import S3Storage
@@ -190,3 +190,31 @@ def test_a_create_whose_answer_was_lost_is_recognised_as_ours(client: Any, monke
 def test_an_address_without_a_bucket_is_refused() -> None:
     with pytest.raises(Refused):
         s3.split("s3://")
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint", "said"),
+    [
+        ({"AWS_PROFILE": "nobodys"}, "", "nobodys"),
+        ({"AWS_ACCESS_KEY_ID": "key"}, "", "AWS_SECRET_ACCESS_KEY"),
+        ({}, "user:secret@host", "CDR_S3_ENDPOINT=http://HOST:PORT"),
+    ],
+)
+def test_a_client_that_cannot_be_made_is_a_setting_to_correct(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], endpoint: str, said: str
+) -> None:
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsRefused) as refused:
+        s3._client.__wrapped__(endpoint)
+    assert said in str(refused.value)
+    assert "secret@" not in str(refused.value)
+
+
+def test_a_bucket_that_no_server_can_have_is_refused_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "TRIES", 1)
+    real = s3._client.__wrapped__("http://127.0.0.1:9")
+    with pytest.raises(Refused, match="check the bucket's name"):
+        S3Storage(real).read("s3://no bucket/key")
