@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -31,6 +26,7 @@ from tests.drain.support import (
     until,
     within,
 )
+from tests.support.busy import contention
 
 SECONDS = 60
 """A run takes far less; what takes longer hangs."""
@@ -120,19 +116,6 @@ def test_the_same_threads_catch_a_cut_outside_the_lock() -> None:
         within(SECONDS, lambda: stress_all(SlowCut))
 
 
-@contextmanager
-def load() -> Iterator[None]:
-    """As many busy processes as there are cores, for as long as this lasts."""
-    spin = f"import time\nend = time.monotonic() + {SECONDS}\nwhile time.monotonic() < end: pass"
-    busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()
-
-
 def read_selectively(parts: list[Part], pages: int, checkpoints: bool) -> Consumer:
     """Input 1 first and to its end, only then input 0; with checkpoints on the way where they are possible."""
     spill_set = memory_set(parts)
@@ -168,7 +151,7 @@ def test_a_reader_of_one_input_first_finishes_under_load(checkpoints: bool, page
             parts = random_parts(Random(seed), 25)
             assert in_order([read_selectively(parts, pages, checkpoints)]) == expected(parts)
 
-    with load():
+    with contention():
         within(SECONDS, run)
 
 

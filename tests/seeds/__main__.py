@@ -12,20 +12,20 @@ import json
 import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.seeds.expected import Compared
 from tests.seeds.seven_to_two import Run, Source, choose, run, sources
+from tests.support.busy import contention
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs" / "seeds-runs.json"
@@ -44,21 +44,6 @@ def scratch() -> Path | None:
 def upper_bound(runs: int) -> float | None:
     """With no failure in n runs a failure is, with 95 % confidence, rarer than 3/n; a few runs show nothing."""
     return min(3 / runs, 1.0) if runs else None
-
-
-@contextmanager
-def contention(wished: int) -> Iterator[int]:
-    """So many busy processes; each ends when its standard input does, so none outlives this process."""
-    spin = (
-        "import os, threading\nthreading.Thread(target=lambda: (os.read(0, 1), os._exit(0))).start()\nwhile True: pass"
-    )
-    busy = [subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE) for _ in range(wished)]
-    try:
-        yield len(busy)
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()
 
 
 def summary(done: list[Run], busy: int, jobs: int, first: int) -> dict[str, Any]:

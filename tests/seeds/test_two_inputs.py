@@ -15,11 +15,11 @@ from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
 from cdr_core.phases.draining import task
 from cdr_core.phases.request import RecoveryRequest
 from cdr_core.settings import Settings
-from tests.drain.test_threads import load
 from tests.seeds.expected import Place, Record, compare, records_of
 from tests.seeds.seven_to_two import SPEC
 from tests.seeds.waiting import draining, wait_for_checkpoints
 from tests.support import inline, output
+from tests.support.busy import contention
 from tests.support.generated import generated
 
 NEW = 2
@@ -69,7 +69,7 @@ def test_a_task_that_reads_one_input_first_drains_both(
     monkeypatch.setattr(task, "RecoveringSubtask", InputOneFirst)
     monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", checkpoints)
     source, records = two_inputs
-    with load():
+    with contention():
         for number in range(RUNS):
             to = tmp_path / f"out-{number}"
             repository, recovery, settings = spilled(source, str(SPEC), to)
