@@ -41,11 +41,12 @@ def needed_by(run: DagRun) -> datetime | None:
     try:
         wished = str((run.conf or {}).get("rto") or "")
         seconds = settings.parse_duration(wished) if wished else settings.load().rto
+        begun: datetime | None = run.queued_at or run.run_after
+        # Inside: a sum that no calendar reaches is an error, too, and would be the answer to whoever triggers the run.
+        return begun + timedelta(seconds=seconds) if seconds and begun else None
     except Exception:
         log.exception("The recovery time of run %s cannot be read, so nobody watches over it.", run.run_id)
         return None
-    begun: datetime | None = run.queued_at or run.run_after
-    return begun + timedelta(seconds=seconds) if seconds and begun else None
 
 
 def alert() -> DeadlineAlert:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -44,14 +44,27 @@ def read_plans() -> Plans:
 
 
 def _is_cron(text: str) -> bool:
-    """By the library with which Airflow's own timetables read it."""
-    from croniter import croniter  # type: ignore[import-untyped] # it comes with Airflow and ships no types
+    """By the library with which Airflow's own timetables read it. The 31st of February is none: nobody would notice
+    that such a drill never runs, and Airflow's DAG processor fails where it looks for the next run.
+    """
+    from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped] # it ships no types
 
-    return text.startswith("@") or bool(croniter.is_valid(text))
+    if text.startswith("@"):
+        return True
+    if not croniter.is_valid(text):
+        return False
+    try:
+        croniter(text, datetime.now(UTC)).get_next()
+    except CroniterBadDateError:
+        return False
+    return True
 
 
 def _no_cron(plan: DrillPlan) -> str:
-    return f"drill plan {plan.name}: schedule {plan.schedule.cron!r} is no cron expression; correct the plan."
+    return (
+        f"drill plan {plan.name}: schedule {plan.schedule.cron!r} is no cron expression, or one that is never due; "
+        "correct the plan."
+    )
 
 
 def plan_dag_id(plan: str) -> str:

@@ -52,8 +52,12 @@ drills:
   nightly: {spec: /specs/a.yaml, checkpoints: /c, schedule: "0 3 * * *", rto: 1h}
   eager: {spec: /specs/a.yaml, checkpoints: /c, schedule: {new_checkpoint: 5m}}
   wrong: {spec: /specs/a.yaml, checkpoints: /c, schedule: "61 3 * * *"}
+  never: {spec: /specs/a.yaml, checkpoints: /c, schedule: "0 0 31 2 *"}
   lost: {spec: /specs/a.yaml}
 """
+
+AWAY = "postgresql://nobody:nothing@127.0.0.1:9/none"
+"""A metadata database that nobody answers for."""
 
 
 def parse(home: Path, **settings: str) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = tmp_path_factory.mktemp("home")
     shipped(home).unpack()
     (home / "drills.yaml").write_text(PLANS)
-    return parse(home, CDR_DRILL_POOL="rehearsals")
+    return parse(home, CDR_DRILL_POOL="rehearsals", CDR_DATABASE_URL=AWAY)
 
 
 SIX = {
@@ -104,7 +108,7 @@ def test_a_drill_is_the_five_phases_and_a_verdict_that_runs_whatever_became_of_t
     assert drill["serialised"] > 0
 
 
-def test_parsing_is_quick_and_imports_nothing_heavy(planned: dict[str, Any]) -> None:
+def test_parsing_is_quick_imports_nothing_heavy_and_asks_no_database(planned: dict[str, Any]) -> None:
     assert planned["heavy"] == []
     assert planned["took"] < 1.0
 
@@ -123,6 +127,7 @@ def test_a_plan_that_cannot_be_used_is_named_and_costs_no_other_its_dag(planned:
     assert set(planned["errors"]) == {"cdr_drill_plans.py"}
     said = planned["errors"]["cdr_drill_plans.py"]
     assert "drill plan wrong: schedule '61 3 * * *' is no cron expression" in said
+    assert "drill plan never: schedule '0 0 31 2 *' is no cron expression, or one that is never due" in said
     assert "drill plan lost: checkpoints is missing" in said
 
 

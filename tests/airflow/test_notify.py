@@ -114,8 +114,11 @@ def test_a_run_is_needed_by_its_own_rto_else_by_the_setting_else_never(monkeypat
     assert deadline.needed_by(run(rto="10s")) == NOW + timedelta(seconds=10)
 
 
-def test_an_rto_that_cannot_be_read_does_not_keep_a_run_from_starting(caplog: pytest.LogCaptureFixture) -> None:
-    assert deadline.needed_by(run(rto="soon")) is None
+@pytest.mark.parametrize("rto", ["soon", "9999999d", "99999999999999d", f"{'9' * 400}d"])
+def test_an_rto_that_cannot_be_read_does_not_keep_a_run_from_starting(
+    caplog: pytest.LogCaptureFixture, rto: str
+) -> None:
+    assert deadline.needed_by(run(rto=rto)) is None
     assert "nobody watches over it" in caplog.text
 
 
