@@ -20,6 +20,9 @@ COLUMNS = frozenset(
 ) | {"kind", "from_state", "length", "owner"}
 """What tables and data sources call their own columns; an exchange has a column of its name beside them."""
 
+LARGEST_SPEC = 1_000_000
+"""Characters of a file that is still taken for a job spec."""
+
 
 class Partitioner(StrEnum):
     """How an exchange distributes records over its downstream subtasks."""
@@ -97,10 +100,14 @@ def read_spec(spec: str) -> str:
         return spec
     path = Path(spec.removeprefix("file://")).expanduser()
     try:
-        return path.read_text()
+        with path.open() as file:
+            text = file.read(LARGEST_SPEC + 1)  # a form may name any file of the host, one without an end among them
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SpecRefused(f"job spec {spec!r} cannot be read: {reason}", hint="give a YAML file or its text") from None
+    if len(text) > LARGEST_SPEC:
+        raise SpecRefused(f"job spec {spec!r} is longer than a million characters", hint="give the file of a job spec")
+    return text
 
 
 def _parse_exchange(entry: Any, number: int) -> Exchange:

@@ -8,7 +8,7 @@ from cdr_core.errors import PlanRefused, Refused, SpecRefused
 from cdr_core.rescale.parallelism import Wish, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.rescale.spec import parse_spec, read_spec
 from tests.support.checkpoints import FixtureCheckpoints
 
 SPEC = """
@@ -99,3 +99,10 @@ def test_a_plan_survives_its_own_text_and_its_hash_forgets_where_the_checkpoint_
     assert other.sha256 != plan.sha256
     moved = Plan.from_json(plan.to_json().replace(plan.checkpoint, "/elsewhere"))
     assert moved.sha256 == plan.sha256
+
+
+@pytest.mark.timeout(60)
+def test_a_file_without_an_end_is_no_job_spec() -> None:
+    """Whoever may trigger a recovery may name any file of the host, and must not fill its memory with that."""
+    with pytest.raises(SpecRefused, match="longer than a million characters"):
+        read_spec("/dev/zero")
