@@ -87,6 +87,14 @@ def test_every_ending_has_its_words(states: States, screen: Screen) -> None:
     expect(page.get_by_test_id("facts")).to_contain_text("Waiting for")
 
 
+def test_an_address_of_nothing_leads_back(screen: Screen) -> None:
+    for address, heading in (("recoveries/r-none", "Recoveries"), ("drills/d-none", "Restore drills")):
+        screen.page.goto(f"/cdr/{address}")
+        expect(screen.page.get_by_test_id("failure")).to_contain_text("There is no")
+        screen.page.get_by_test_id("back").click()
+        expect(screen.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+
+
 def test_many_subtasks_are_drawn(states: States, screen: Screen) -> None:
     show(screen, states.draining)
     expect(screen.page.get_by_test_id("flow-picture")).to_be_visible()

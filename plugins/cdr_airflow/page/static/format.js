@@ -45,7 +45,8 @@ export function ago(iso, now = Date.now()) {
   if (seconds < 10) return "just now";
   // Coarse on purpose: what changes every second is redrawn every second.
   const step = seconds < 60 ? 10 : seconds < 3600 ? 60 : seconds < 172800 ? 3600 : 86400;
-  return `${duration(Math.floor(seconds / step) * step)} ago`;
+  const rounded = Math.floor(seconds / step) * step;
+  return `${rounded === 60 ? "1 min" : duration(rounded)} ago`;
 }
 
 export function time(iso) {

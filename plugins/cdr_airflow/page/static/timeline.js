@@ -4,6 +4,7 @@ import { across, h } from "./dom.js";
 import { bytes, count, duration, percent, word } from "./format.js";
 
 const NARROWEST = 0.006;
+const UNKNOWN = 0.2; // how much of its bar moves while nobody knows how far a phase is
 
 export function timeline(answer) {
   const begun = answer.phases.filter((phase) => phase.started_at);
@@ -23,12 +24,12 @@ function end(phase) {
 }
 
 function lane(phase, from, to) {
-  const look = { DONE: "good", FAILED: "bad" }[phase.state] ?? "";
-  const track = h("div", { class: `track ${look}`, "data-testid": `phase-${phase.name}-bar`, role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * (phase.fraction ?? 0)) });
+  const look = { DONE: "good", FAILED: "bad", RUNNING: phase.fraction === null ? "busy unknown" : "busy" }[phase.state] ?? "";
+  const track = h("div", { class: `track ${look}`, "data-testid": `phase-${phase.name}-bar`, role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": phase.fraction === null ? null : Math.round(100 * phase.fraction) });
   if (phase.started_at) {
     const left = (Date.parse(phase.started_at) - from) / (to - from);
     const width = Math.max((end(phase) - Date.parse(phase.started_at)) / (to - from), NARROWEST);
-    const filled = phase.state === "FAILED" ? 1 : (phase.fraction ?? 0);
+    const filled = phase.state === "FAILED" ? 1 : (phase.fraction ?? UNKNOWN);
     const span = across(h("i", {}, across(h("b"), { width: filled })), { left: Math.min(left, 1 - NARROWEST), width });
     track.append(span);
   }
@@ -42,7 +43,8 @@ function lane(phase, from, to) {
 function said(phase) {
   if (phase.state === "PENDING") return "";
   if (phase.state === "DONE") return ` · ${count(phase.records)} records · ${duration(phase.seconds)}`;
-  const parts = [phase.fraction === null ? "" : percent(phase.fraction), phase.total ? `${count(phase.done)} of ${count(phase.total)} units` : "", bytes(phase.bytes)];
+  const parts = [phase.fraction === null ? "" : percent(phase.fraction), phase.total ? `${count(phase.done)} of ${count(phase.total)} units` : "", phase.bytes ? bytes(phase.bytes) : ""];
+  if (phase.state === "FAILED") parts.push(`after ${duration(phase.seconds)}`);
   if (phase.state === "RUNNING") parts.push(phase.eta_s === null ? `${duration(phase.seconds)} so far` : `about ${duration(phase.eta_s)} left`);
   // A line breaks between two parts, never within one.
   return ` · ${parts.filter(Boolean).map((part) => part.replaceAll(" ", "\u00a0")).join(" · ")}`;
