@@ -222,7 +222,7 @@ def _client(endpoint: str) -> Any:
     try:
         return boto3.session.Session().client("s3", endpoint_url=endpoint or None, config=config)
     except (ProfileNotFound, PartialCredentialsError) as error:
-        raise SettingsRefused(f"S3 cannot be asked: {error}", hint="correct the AWS_ variables or the profile") from None
+        raise SettingsRefused(f"S3 cannot be asked: {error}", hint="correct AWS_… or the profile") from None
     except ValueError:  # not shown: an address may hold a password
         raise SettingsRefused(
             "the endpoint of S3 is no address", hint="write CDR_S3_ENDPOINT=http://HOST:PORT, or leave it out"
@@ -260,24 +260,28 @@ def _explained(uri: str) -> Iterator[None]:
     except ParamValidationError:  # nothing was sent, and nothing will be
         raise Refused(f"{uri} is no address that S3 can have", hint="check the bucket's name") from None
     except ClientError as error:
-        code = error_code(error)
-        if code == NO_BUCKET:
-            bucket, _ = split(uri)
-            what = f"there is no bucket {bucket!r} to hold {uri}"
-            raise Unreadable(what, hint="check the address and CDR_S3_ENDPOINT") from None
-        if code in MISSING:
-            raise Unreadable(f"{uri} does not exist", hint="check the address") from None
-        if code in CHANGED:
-            raise Unreadable(f"{uri} changed while it was being read", hint="use an object at rest") from None
-        if code in BEYOND:
-            raise Unreadable(f"{uri} ends before the bytes that were asked for", hint="use a complete one") from None
-        if code in PASSING:
-            raise StorageError(f"S3 could not serve {uri}: {code}", hint="run it again later") from error
-        raise Refused(f"S3 refused {uri}: {code}", hint="check address, credentials and permissions") from error
+        raise _answered(uri, error) from error
     except (BotoCoreError, HTTPClientError, HTTPError, OSError) as error:
         raise StorageError(
             f"S3 did not answer for {uri}: {type(error).__name__}", hint="check CDR_S3_ENDPOINT"
         ) from error
+
+
+def _answered(uri: str, error: ClientError) -> CdrError:
+    """What an answer of S3 that is an error means."""
+    code = error_code(error)
+    if code == NO_BUCKET:
+        bucket, _ = split(uri)
+        return Unreadable(f"there is no bucket {bucket!r} to hold {uri}", hint="check the address and CDR_S3_ENDPOINT")
+    if code in MISSING:
+        return Unreadable(f"{uri} does not exist", hint="check the address")
+    if code in CHANGED:
+        return Unreadable(f"{uri} changed while it was being read", hint="use an object at rest")
+    if code in BEYOND:
+        return Unreadable(f"{uri} ends before the bytes that were asked for", hint="use a complete one")
+    if code in PASSING:
+        return StorageError(f"S3 could not serve {uri}: {code}", hint="run it again later")
+    return Refused(f"S3 refused {uri}: {code}", hint="check address, credentials and permissions")
 
 
 def error_code(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from cdr_core.flink.metadata import (
     Offsets,
     RelativeFile,
     SingleChannelHandle,
+    SubtaskState,
     write_metadata,
 )
 from cdr_core.rescale import source
@@ -247,8 +248,9 @@ def test_a_gate_outside_the_spec_that_holds_empty_chunks_only_is_counted_and_not
     drained = SingleChannelHandle(0, 5, 0, Offsets.of([4]), 4, RelativeFile("empty", 8))
     metadata = open_checkpoint(str(path)).metadata
     gen, slow = metadata.operators
-    subtask = replace(gen.subtasks[0], output_channels=[drained])
-    operators = (replace(gen, subtasks=(subtask,)), slow)
+    sender = gen.subtasks[0]
+    assert isinstance(sender, SubtaskState)
+    operators = (replace(gen, subtasks=(replace(sender, output_channels=[drained]),)), slow)
     (path / "_metadata").write_bytes(write_metadata(replace(metadata, operators=operators)))
 
     value = describe(str(path), spec)
