@@ -16,6 +16,10 @@ LARGEST_INLINE: Final = 256 * 1024 * 1024
 """Bytes. Inline state is held in memory until the metadata is written, by us and by everyone who reads it."""
 
 
+LARGEST: Final = 1 << 50
+"""Bytes. Beyond any disk, and far from where sums of sizes no longer fit 64 bits."""
+
+
 class Spread(StrEnum):
     """Which downstream subtasks the records of an exchange may wait for."""
 
@@ -96,6 +100,8 @@ def _refuse_numbers(shape: Shape) -> None:
         raise Refused(f"records of {low} to {high} bytes cannot be", hint="write 100-200; a record has less than 1 GiB")
     if not OLDEST_WRITTEN <= shape.version <= NEWEST_VERSION:
         raise Refused(f"_metadata version {shape.version} is not written", hint=f"{OLDEST_WRITTEN} to {NEWEST_VERSION}")
+    if shape.bytes > LARGEST:
+        raise Refused(f"{shape.bytes} bytes are more than any disk holds", hint=f"at most {LARGEST} bytes")
     if shape.inline and shape.bytes > LARGEST_INLINE:
         raise Refused(
             f"{shape.bytes} bytes are too many for inline state, which is held in memory",

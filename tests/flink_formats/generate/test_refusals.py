@@ -29,6 +29,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no key": ({"spec": SPEC.replace("key: [f0]", "key: []")}, "exchange main: there is no key field"),
     "only aligned exchanges": ({"spec": ALIGNED}, "no in-flight data on any exchange"),
     "too much inline": ({"inline": True, "size": "1GB"}, "too many for inline state"),
+    "more than any disk": ({"size": "99999999999TB"}, "more than any disk holds"),
     "another store": ({"directory": "hdfs://host/chk-1"}, "neither a local directory nor on s3"),
     "no buffer": ({"buffer": "0"}, "0 is no number of buffer"),
 }
