@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdr_core.cli.shared import JsonFlag, print_json
-from cdr_core.errors import CdrError
+from cdr_core.errors import CdrError, Unreadable
 
 if TYPE_CHECKING:
     from cdr_core.flink.checkpoint import Checkpoint
@@ -25,14 +25,14 @@ def inspect(
     """What is in a checkpoint: its age, what is in flight where, skew, and what stands in the way of a rescale."""
     from cdr_core.cli.inspect_text import text_of
 
-    worst = 0
+    failed: list[int] = []
     for number, path in enumerate(checkpoints):
         if number and not as_json:
             typer.echo()
         try:
             value = describe(path, spec)
         except CdrError as error:
-            worst = max(worst, error.exit_code)
+            failed.append(error.exit_code)
             value = {"path": path, "error": str(error)}
         if as_json:
             print_json(value)
@@ -40,7 +40,14 @@ def inspect(
             typer.echo(f"{path}: {value['error']}", err=True)
         else:
             typer.echo("\n".join(text_of(value)))
-    return worst
+    return _exit_code(failed, len(checkpoints))
+
+
+def _exit_code(failed: list[int], asked: int) -> int:
+    """What all have in common is the answer; where only some cannot be shown, those are unreadable to who asked."""
+    if not failed:
+        return 0
+    return failed[0] if len(failed) == asked and len(set(failed)) == 1 else Unreadable.exit_code
 
 
 def describe(path: str, spec: str) -> dict[str, Any]:

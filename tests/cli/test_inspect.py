@@ -169,7 +169,7 @@ def test_the_text_fits_a_hundred_columns(fixture_checkpoint: FixtureCheckpoints)
             assert max(map(len, lines)) <= WIDTH
 
 
-def test_several_checkpoints_are_shown_and_the_worst_decides_the_exit_code(
+def test_of_several_checkpoints_one_that_cannot_be_shown_makes_it_five(
     shell: Shell, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
@@ -180,6 +180,10 @@ def test_several_checkpoints_are_shown_and_the_worst_decides_the_exit_code(
     code, out, _ = shell("inspect", bad, good, "--spec", unfit, "--json")
     assert code == 5
     assert ["error" in json.loads(line) for line in out.splitlines()] == [True, True]
+    refused = "hdfs://namenode/chk-1"
+    code, out, err = shell("inspect", good, refused)
+    assert (code, good in out, refused in err) == (5, True, True)
+    assert shell("inspect", refused, refused)[0] == 3
 
 
 def test_bars_sizes_and_durations_read_well() -> None:
