@@ -57,8 +57,8 @@ def refuse_beside(workspace: str, spill_dirs: Sequence[SpillDir]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a tier's directory is at the moment. ``device`` tells which tiers share one file system; ``reserved`` is
-    what other recoveries hold of the tier's capacity.
+    """What a tier's directory is at the moment. ``occupied`` = another thing has its name; ``device`` tells which tiers
+    share one file system; ``reserved`` is what other recoveries hold of the tier's capacity.
     """
 
     exists: bool
@@ -67,13 +67,14 @@ class Space:
     total: int = 0
     free: int = 0
     reserved: int = 0
+    occupied: bool = False
 
 
 def look(tier: Tier, reserved: int = 0) -> Space:
     """The facts about a tier's directory."""
     path = Path(tier.path)
     if not path.is_dir():
-        return Space(exists=False)
+        return Space(exists=False, occupied=os.path.lexists(path))
     usage = shutil.disk_usage(path)
     return Space(True, is_writable(path), path.stat().st_dev, usage.total, usage.free, reserved)
 
@@ -114,6 +115,8 @@ def room_in(tiers: Sequence[Tier], spaces: Sequence[Space]) -> int:
 
 
 def _check_one(tier: Tier, space: Space, segment_size: int, setting: str) -> None:
+    if space.occupied:
+        raise SettingsRefused(f"spill directory {tier.path} is not a directory", hint=f"correct {setting}")
     if not space.exists:
         raise SettingsRefused(
             f"spill directory {tier.path} does not exist", hint=f"create it, or take it out of {setting}"

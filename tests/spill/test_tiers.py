@@ -27,6 +27,7 @@ SHM = Space(exists=True, writable=True, device=2, total=4 * GIB, free=3 * GIB)
     ("tier", "space", "says"),
     [
         (Tier("/fast", GIB), Space(exists=False), "/fast does not exist"),
+        (Tier("/fast", GIB), Space(exists=False, occupied=True), "/fast is not a directory"),
         (Tier("/fast", GIB), dataclasses.replace(DISK, writable=False), "/fast cannot be written"),
         (Tier("/fast", 100), DISK, "/fast has a capacity of 100 bytes, less than a segment"),
         (Tier("/fast", 200 * GIB), DISK, "/fast has a capacity of .* on a file system of"),
@@ -40,6 +41,15 @@ def test_a_tier_that_cannot_work_is_refused_by_name(tier: Tier, space: Space, sa
         tiers.check([tier], [space], 5 * GIB, MIB, "CDR_SPILL_DIRS")
     assert "CDR_SPILL_DIRS" in str(refused.value)
     assert refused.value.exit_code == 3
+
+
+def test_a_file_in_the_place_of_a_tier_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    """E16: whoever is told that it does not exist would look for it in vain."""
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    assert tiers.look(Tier(str(tmp_path / "file"), None)) == Space(exists=False, occupied=True)
+    assert tiers.look(Tier(str(tmp_path / "dangling"), None)) == Space(exists=False, occupied=True)
+    assert tiers.look(Tier(str(tmp_path / "none"), None)) == Space(exists=False)
 
 
 def test_tiers_on_one_file_system_share_what_it_has_free() -> None:
