@@ -32,10 +32,13 @@ LONGEST_SHOWN = 300
 """Characters of a name that cannot be, in an error."""
 
 
+MACHINE_ID = Path("/etc/machine-id")
+
+
 def host_id() -> str:
-    """This host, as the owner of a local workspace."""
-    machine = Path("/etc/machine-id")
-    return machine.read_text().strip() if machine.is_file() else socket.gethostname()
+    """This host, as the owner of a local workspace. In images the file is often there and empty: that names nobody."""
+    known = MACHINE_ID.read_text().strip() if MACHINE_ID.is_file() else ""
+    return known if known and known != "uninitialized" else socket.gethostname()
 
 
 class LocalStorage:

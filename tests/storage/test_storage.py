@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from cdr_core.errors import Refused, SettingsRefused, StorageError, Unreadable
-from cdr_core.storage import s3, storage_for
+from cdr_core.storage import local, s3, storage_for
 from cdr_core.storage.access import Storage
 from cdr_core.storage.s3 import S3Storage
 from tests.support.bucket import Bucket
@@ -218,3 +218,16 @@ def test_a_bucket_that_no_server_can_have_is_refused_and_not_waited_for(monkeypa
     real = s3._client.__wrapped__("http://127.0.0.1:9")
     with pytest.raises(Refused, match="check the bucket's name"):
         S3Storage(real).read("s3://no bucket/key")
+
+
+@pytest.mark.parametrize(("machine", "named"), [("0123abcd\n", "0123abcd"), ("\n", None), ("uninitialized\n", None)])
+def test_a_host_without_an_id_of_its_own_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, named: str | None
+) -> None:
+    """Many images have the file and nothing in it: all hosts would be one, and each would take the others' disks."""
+    (tmp_path / "machine-id").write_text(machine)
+    monkeypatch.setattr(local, "MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr("socket.gethostname", lambda: "worker-3")
+    assert local.host_id() == (named or "worker-3")
+    monkeypatch.setattr(local, "MACHINE_ID", tmp_path / "none")
+    assert local.host_id() == "worker-3"
