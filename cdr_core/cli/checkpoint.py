@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 15.0
 """How much longer than the checkpoint's own timeout the shell waits for an answer."""
+SILENT_SECONDS = 10.0
+"""After so long without an answer the shell says that it waits: a drain whose driver was killed answers nobody."""
 
 
 def checkpoint(
@@ -50,11 +52,15 @@ def checkpoint(
 def _wait(repository: Repository, recovery: str, command: Command, seconds: float) -> int:
     from cdr_core.phases.asking import answer_of
 
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    began, told = time.monotonic(), False
+    while (waited := time.monotonic() - began) < seconds:
         number = answer_of(next(c for c in repository.commands(recovery) if c.id == command.id))
         if number is not None:
             return number
+        if waited > SILENT_SECONDS and not told:
+            told = True
+            why = f"cdr: no answer yet, waiting up to {seconds:.0f} s; if its driver is dead: cdr resume {recovery}"
+            typer.echo(why, err=True)
         time.sleep(POLL_SECONDS)
     raise NotReady(f"nobody answered for recovery {recovery} in {seconds:.0f} s", hint="is its drain still running?")
 

@@ -40,7 +40,7 @@ from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
 
 HEARTBEAT_SECONDS = 2.0
-"""How often an idle driver asks the database whether it is still the one."""
+"""How often a driver asks the database what users want and whether it is still the one, however busy it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Recorder:
         self.recorded = {row.unit for row in kept}
         self._outdated = {row.unit for row in rows} - self.recorded
         self._records, self._bytes = sum(row.records for row in kept), sum(row.bytes for row in kept)
-        self._last_contact = time.monotonic()
+        self._last_asked = time.monotonic()
 
     def poll(self) -> None:
         """Record what finished since the last call; find out about a successor even when nothing did."""
@@ -169,7 +169,7 @@ class Recorder:
                 self._record(unit, uri)
         if self._watch is not None:
             self._watch.poll()
-        if time.monotonic() - self._last_contact > HEARTBEAT_SECONDS:
+        if time.monotonic() - self._last_asked > HEARTBEAT_SECONDS:
             self._obey()
 
     def _obey(self) -> None:
@@ -184,7 +184,7 @@ class Recorder:
                 transaction.cancel_recovery()
             elif self._watch is None:
                 self._refuse(transaction, others)
-        self._last_contact = time.monotonic()
+        self._last_asked = time.monotonic()
         self.report(running)
         if cancelled:
             raise Cancelled(f"recovery {self._drive.recovery.id} was cancelled by its user")
@@ -207,7 +207,6 @@ class Recorder:
             record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
             record(self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
         reach(f"{self._job.phase}.after-record")
-        self._last_contact = time.monotonic()
         self.recorded.add(unit)
         self._records += value["records"]
         self._bytes += value["bytes"]
