@@ -238,6 +238,14 @@ def test_a_malformed_question_is_422_with_a_sentence(page: Sample, query: str) -
     assert query.split("=")[0] in answer.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["recoveries/%00", "recoveries?q=%00", "drills?plan=a%00b", "runs/cdr_recover/%00"])
+def test_a_nul_never_gets_as_far_as_the_database(page: Sample, path: str) -> None:
+    answer = page.server.get(f"/api/v1/{path}")
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "an address holds no NUL"
+    assert "content-security-policy" in answer.headers
+
+
 def test_a_run_leads_to_its_recovery_only_for_our_dags(page: Sample) -> None:
     assert page.server.json("/api/v1/runs/cdr_recover/manual__1")["recovery"] == page.overtaken
     assert page.server.json("/api/v1/runs/cdr_recover/manual__none")["recovery"] is None

@@ -40,6 +40,8 @@ def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str
             "min_heartbeat_interval": "1",
             # A killed task is seen at once, as its driver holds none of its channels; this is for what others start.
             "socket_cleanup_timeout": "3",
+            # One host for everything, Spark among it: an api-server that is slow to answer is no reason to lose a try.
+            "execution_api_timeout": "20",
         },
         "scheduler": {
             "scheduler_heartbeat_sec": "2",

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from cdr_airflow.page import access, api, drills, prometheus
-from cdr_airflow.page.answers import add_handlers
+from cdr_airflow.page.answers import add_handlers, answer
 from cdr_airflow.page.clean import CleanJSON, cleaner
 from cdr_airflow.page.database import Opened, Rows
 from cdr_airflow.page.exports import Exports
@@ -52,7 +52,9 @@ def make_page() -> FastAPI:
 
 
 async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
+    # No id or name holds one, and PostgreSQL takes none: a question that cannot be meant is the asker's mistake.
+    odd = "\0" in request.url.path or "%00" in request.url.query
+    response = answer(request, 422, "an address holds no NUL", "correct it") if odd else await call_next(request)
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     # What is shown is of this moment; the modules may change with the next release.

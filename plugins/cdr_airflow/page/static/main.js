@@ -83,7 +83,7 @@ async function follow(page) {
     const sentence = error instanceof Failure ? `${error.message[0].toUpperCase()}${error.message.slice(1)}.` : "The page failed, which it never should.";
     const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database cannot be used now" }[error.status] ?? "Something failed";
     const back = error.status === 404 && h("p", {}, h("a", { href: here().startsWith("drills") ? "drills" : "./", "data-testid": "back" }, here().startsWith("drills") ? "‹ All drills" : "‹ All recoveries"));
-    main.replaceChildren(h("h1", {}, title), notice("bad", "failure", sentence, hint), ...[back].filter(Boolean));
+    main.replaceChildren(h("h1", {}, title), notice("bad", "failure", sentence, hint, error.status === 503 && "This page tries again by itself."), ...[back].filter(Boolean));
     fresh.textContent = lastFresh ? `Last answer at ${clock(lastFresh)}` : "";
     fresh.classList.add("old");
   }
