@@ -93,7 +93,7 @@ def element_columns(
         "pos": pa.array(elements.positions),
         "ts": pa.array(times, mask=~timed),
         **({RAW: _raw(elements)} if wanted is None or RAW in wanted else {}),
-        "kind": _KIND_NAMES.take(pa.array(elements.tags)),
+        "kind": _kind_names().take(pa.array(elements.tags)),
         "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
     }
     if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group", "owner"}):
@@ -171,7 +171,12 @@ def _type(text: str) -> TypeDescription:
     return parse_type(text)
 
 
-_KIND_NAMES = pa.array([KINDS[tag] for tag in range(frames.TAGS)])
+@lru_cache(maxsize=1)
+def _kind_names() -> pa.Array:
+    """Not when this module is loaded: the first array of Arrow's loads pandas where there is one, and a driver that
+    only plans makes none.
+    """
+    return pa.array([KINDS[tag] for tag in range(frames.TAGS)])
 
 
 def _repeated(value: pa.Array, count: int) -> pa.Array:

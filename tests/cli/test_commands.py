@@ -197,6 +197,12 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
     assert "recover" in done.stdout
 
 
+def test_what_plans_and_creates_a_recovery_loads_no_pandas() -> None:
+    """Seconds of a busy core, in the first task of every run: Arrow loads it with the first array, so none is made."""
+    program = "import sys\nimport cdr_core.phases.request, cdr_core.rescale.exact\nassert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.mark.parametrize(("name", "value"), [("CDR_WORKSPACE", "/proc/cdr")])
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_made(
     shell: Shell,
