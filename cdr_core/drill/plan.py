@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from cdr_core.drill.cron import is_ever_due
 from cdr_core.errors import DrillPlanRefused
 from cdr_core.settings import parse_duration
 
@@ -194,6 +195,10 @@ def _schedule(section: _Section) -> Schedule:
     if not isinstance(value, str) or not CRON.match(value.strip()):
         raise section.refusal(
             "schedule", f"{value!r} is no cron expression", 'write "0 3 * * *", or {new_checkpoint: 5m}'
+        )
+    if not is_ever_due(value.strip()):
+        raise section.refusal(
+            "schedule", f"{value!r} is no cron expression, or one that is never due", 'write "0 3 * * *"'
         )
     return Schedule(cron=value.strip())
 

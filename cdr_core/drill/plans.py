@@ -66,8 +66,11 @@ def parse_plans(text: str, file: Path) -> Plans:
         return _unusable(file, problem)
     plans: list[DrillPlan] = []
     refusals: list[tuple[str, str]] = []
+    twice = _named_twice(text)
     for name, section in (document.get("drills") or {}).items():
         try:
+            if str(name) in twice:
+                raise DrillPlanRefused(f"drill plan {name} stands there twice", hint="give each a name of its own")
             plans.append(_beside(parse_plan(str(name), section), file))
         except DrillPlanRefused as error:
             refusals.append((str(name), f"{file}: {error}"))
@@ -83,6 +86,16 @@ def _problem(document: Any) -> str | None:
     if not isinstance(drills, dict):
         return "has drills that are no mapping from a name to a plan"
     return f"has more than {MOST_PLANS:,} plans" if len(drills) > MOST_PLANS else None
+
+
+def _named_twice(text: str) -> set[str]:
+    """Names that more than one plan has: YAML would keep the last one, and nobody would miss the other's drills."""
+    import yaml
+
+    root = yaml.compose(text, yaml.SafeLoader)
+    drills = {key.value: section for key, section in root.value}.get("drills")
+    names = [str(key.value) for key, _ in drills.value] if isinstance(drills, yaml.MappingNode) else []
+    return {name for name in names if names.count(name) > 1}
 
 
 def _beside(plan: DrillPlan, file: Path) -> DrillPlan:

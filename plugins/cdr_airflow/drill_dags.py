@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -35,36 +35,9 @@ FIELDS = ("plan", "checkpoints", "spec", "parallelism", "choose", "rto", "max_ag
 def read_plans() -> Plans:
     """The plans in force; settings that do not load are a refusal like any other."""
     try:
-        found = load_plans(settings.load().drills)
+        return load_plans(settings.load().drills)
     except CdrError as error:
         return Plans(refusals=(("", str(error)),))
-    bad = [plan for plan in found.plans if plan.schedule.cron and not _is_cron(plan.schedule.cron)]
-    refusals = [(plan.name, _no_cron(plan)) for plan in bad]
-    return Plans(tuple(plan for plan in found.plans if plan not in bad), (*found.refusals, *refusals))
-
-
-def _is_cron(text: str) -> bool:
-    """By the library with which Airflow's own timetables read it. The 31st of February is none: nobody would notice
-    that such a drill never runs, and Airflow's DAG processor fails where it looks for the next run.
-    """
-    from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped] # it ships no types
-
-    if text.startswith("@"):
-        return True
-    if not croniter.is_valid(text):
-        return False
-    try:
-        croniter(text, datetime.now(UTC)).get_next()
-    except CroniterBadDateError:
-        return False
-    return True
-
-
-def _no_cron(plan: DrillPlan) -> str:
-    return (
-        f"drill plan {plan.name}: schedule {plan.schedule.cron!r} is no cron expression, or one that is never due; "
-        "correct the plan."
-    )
 
 
 def plan_dag_id(plan: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdr_core.drill.plan import DAY, LONGEST, Choice, DrillPlan, Expect, Query, Schedule, give_up_after, parse_plan
-from cdr_core.drill.plans import load_plans, parse_plans
+from cdr_core.drill.plans import Plans, load_plans, parse_plans
 from cdr_core.drill.wish import with_wishes
 from cdr_core.errors import DrillPlanRefused, Refused
 
@@ -81,6 +81,8 @@ def test_what_a_plan_does_not_say_has_a_default() -> None:
         ({"choose": "random within 0s"}, "random within a time"),
         ({"schedule": "soon"}, "schedule 'soon' is no cron"),
         ({"schedule": 5}, "schedule 5 is no cron"),
+        ({"schedule": "61 3 * * *"}, "schedule '61 3 * * *' is no cron"),
+        ({"schedule": "0 0 31 2 *"}, "never due"),
         ({"schedule": {"every": "5m"}}, "every is no field"),
         ({"schedule": {"new_checkpoint": "0s"}}, "new_checkpoint is how often"),
         ({"schedule": {"new_checkpoint": "5m"}, "choose": "random within 7d"}, "not a random one"),
@@ -128,6 +130,19 @@ def test_a_wrong_plan_costs_no_other_its_place() -> None:
         found.get("bad")
     with pytest.raises(Refused, match="no drill plan 'other', only good"):
         found.get("other")
+
+
+def test_two_plans_of_one_name_are_refused_and_neither_is_taken_for_the_other() -> None:
+    plans = ["a: {spec: /s, checkpoints: /c}", "b: {spec: /s, checkpoints: /c}", "a: {spec: /t, checkpoints: /c}"]
+    found = parse_plans("\n  ".join(["drills:", *plans]), Path("/d.yaml"))
+    assert [plan.name for plan in found.plans] == ["b"]
+    with pytest.raises(DrillPlanRefused, match="drill plan a stands there twice"):
+        found.get("a")
+
+
+@pytest.mark.parametrize("text", ["", "drills:", "drills: ~", "version: 1", "drills: {}"])
+def test_a_file_without_plans_is_no_plans(text: str) -> None:
+    assert parse_plans(text, Path("/d.yaml")) == Plans()
 
 
 def test_no_file_is_no_plans_and_an_unreadable_one_is_not(tmp_path: Path) -> None:
