@@ -64,24 +64,21 @@ class Recovered:
         pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
         self.agree()
 
-    def agree(self) -> None:
-        """The manifest says of the files what they are now."""
+    def agree(self, **properties: str) -> None:
+        """The manifest says of the files what they are now, and has these properties, sealed."""
         manifest = json.loads(self.manifest.read_text())
         for entry, path in zip(manifest["files"], self.files, strict=True):
             data, records = path.read_bytes(), pq.read_metadata(path).num_rows
             entry |= {"records": records, "bytes": len(data), "crc32c": google_crc32c.value(data)}
         files = tuple(PreparedFile.from_json(entry) for entry in manifest["files"])
-        manifest["properties"]["cdr.records"] = str(sum(file.records for file in files))
-        manifest["properties"] = Publication(files, manifest["properties"]).signed
-        self.manifest.write_text(json.dumps(manifest))
+        changed = {"cdr.records": str(sum(file.records for file in files)), **properties}
+        manifest["properties"] = Publication(files, manifest["properties"] | changed).signed
+        self.manifest.write_text(json.dumps(manifest, indent=1))
 
     def publish(self, proof_sha256: str = "") -> None:
         """As if what is there now had been published: manifest and receipt agree with it."""
-        self.agree()
+        self.agree(**({"cdr.proof-sha256": proof_sha256} if proof_sha256 else {}))
         manifest = json.loads(self.manifest.read_text())
-        if proof_sha256:
-            manifest["properties"]["cdr.proof-sha256"] = proof_sha256
-            self.manifest.write_text(json.dumps(manifest))
         files = [{name: file[name] for name in ("path", "bytes", "crc32c")} for file in manifest["files"]]
         self.receipt["publication"].update(files=files, records=int(manifest["properties"]["cdr.records"]))
         self.receipt.update(sealed(self.receipt))

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cdr_core.audit.independent.report import Kind, Report
-from cdr_core.errors import Corrupt, Unreadable
+from cdr_core.errors import Corrupt, Refused, Unreadable
 from tests.audit.recovered import Recovered
 
 Row = dict[str, Any]
@@ -211,6 +211,7 @@ PROPERTIES = {
     "cdr.proof-sha256": "0" * 64,
     "cdr.files-sha256": "0" * 64,
     "cdr.watermark": "5",
+    "cdr.properties-sha256": "0" * 64,
 }
 
 
@@ -223,16 +224,39 @@ def test_an_edited_property_of_a_publication_is_said(
     manifest = json.loads(ours.manifest.read_text())
     if value is not None:
         manifest["properties"][name] = PROPERTIES[name]
-    elif name not in manifest["properties"] or name == "cdr.files-sha256":  # older ones have none
+    elif name not in manifest["properties"]:
         return
     else:
         del manifest["properties"][name]
-    ours.manifest.write_text(json.dumps(manifest))
+    ours.manifest.write_text(json.dumps(manifest, indent=1))
     if (name, value) == ("cdr.recovery", "another"):
         with pytest.raises(Unreadable, match="holds nothing of recovery"):
             ours.verify(with_receipt=True, parallelism="2")
     else:
         assert ours.verify(with_receipt=True, parallelism="2").exit_code == 2
+    report = ours.verify(parallelism="2")
+    assert report.exit_code == 2
+    assert any("edited" in found.what for found in report.differences)
+
+
+@tampering(60)
+@given(data=st.data())
+def test_a_byte_of_a_manifest_that_is_another_missing_or_doubled_is_never_balanced(
+    recovered: Recovered, tmp_path: Path, data: st.DataObject
+) -> None:
+    """Without a receipt: most of what a manifest says can be compared with nothing but its own sums."""
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    ours = recovered.copy(tmp_path / "out")
+    whole = ours.manifest.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    other = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+    instead = data.draw(st.sampled_from([other, b"", whole[at : at + 1] * 2]))
+    ours.manifest.write_bytes(whole[:at] + instead + whole[at + 1 :])
+    try:
+        report = ours.verify()
+    except (Corrupt, Refused):
+        return
+    assert report.exit_code == 2
 
 
 def test_a_file_that_the_manifest_no_longer_lists_is_missing(recovered: Recovered, tmp_path: Path) -> None:

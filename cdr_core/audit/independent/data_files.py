@@ -18,10 +18,18 @@ import google_crc32c
 from cdr_core.audit.independent.claims import Claims, readable
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.audit.independent.rows import RowReader
-from cdr_core.audit.independent.tables import RECOVERY, SOURCE, SOURCE_SHA256, DataFile, Publication, Table
-
-FILES = "cdr.files-sha256"
-"""Property of a publication: SHA-256 of its files' names, sizes and CRC-32C."""
+from cdr_core.audit.independent.tables import (
+    FILES,
+    OWN,
+    RECOVERY,
+    SEALED_BY,
+    SOURCE,
+    SOURCE_SHA256,
+    DataFile,
+    Publication,
+    Table,
+    sums,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +92,18 @@ def _changed(file: DataFile, size: int, crc32c: int, stated: set[tuple[Any, Any]
         yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was published: the receipt has another sum")
 
 
-def _check_sums(publication: Publication, sums: Mapping[str, Sum], named: bool) -> Iterator[Difference]:
+def _check_sums(publication: Publication, found: Mapping[str, Sum], named: bool) -> Iterator[Difference]:
     """A publication against itself: that its files are still those it was made of. ``named``: a difference is known."""
     properties, number = publication.properties, publication.properties.get("cdr.commit-id")
     if properties.get("cdr.commit-user") != f"cdr-{properties.get(RECOVERY)}":
         yield Difference(Kind.RECEIPT, f"publication {number} was not made by who it says: its properties were edited")
+    elif not _is_sealed(properties):
+        yield Difference(Kind.RECEIPT, f"publication {number} was edited: its properties do not have their SHA-256")
+    elif not publication.intact and not named:
+        yield Difference(Kind.RECEIPT, f"publication {number} was edited: it is not as it was written")
     if not publication.whole:
         return
-    ours = [(file.name, sums[file.uri]) for file in publication.files if file.uri in sums]
+    ours = [(file.name, found[file.uri]) for file in publication.files if file.uri in found]
     records = sum(each.records for _, each in ours)
     if properties.get("cdr.records", str(records)) != str(records):
         what = f"publication {number} was made with {properties['cdr.records']} records, its files hold {records}"
@@ -100,6 +112,14 @@ def _check_sums(publication: Publication, sums: Mapping[str, Sum], named: bool) 
     actual = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     if not named and properties.get(FILES, actual) != actual:
         yield Difference(Kind.CHANGED, f"the files of publication {number} are not those that it was made of")
+
+
+def _is_sealed(properties: Mapping[str, str]) -> bool:
+    """Whether no property of ours was changed; those of a time before files had sums have no seal either."""
+    if not sums(properties):
+        return True
+    lines = sorted(f"{name}={value}" for name, value in properties.items() if name.startswith(OWN) and name != SEALED_BY)
+    return properties.get(SEALED_BY) == hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _notes(table: Table, claims: Claims | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cdr_core.audit.independent.tables import RECOVERY, DataFile, Owner, Publication, choose_recovery
+from cdr_core.audit.independent.tables import RECOVERY, DataFile, Owner, Publication, choose_recovery, is_of
 from cdr_core.errors import CdrError, Unreadable
 
 _NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+)[-/]")
@@ -63,8 +63,7 @@ class LakeTable:
 
     def _signed(self, snapshot: Snapshot | None) -> bool:
         """Whether the commit says that it is of the recovery."""
-        by = None if snapshot is None else snapshot.properties.get(RECOVERY)
-        return by is not None and by == self._recovery
+        return snapshot is not None and is_of(self._recovery, snapshot.properties)
 
     def _ours(self, found: LakeFile) -> bool:
         """Whoever appends without saying for which recovery is somebody else; whoever rewrites files may hold ours.

@@ -16,7 +16,11 @@ RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
 SOURCE_SHA256 = "cdr.source-metadata-sha256"
 """Properties of a publication: whose it is, and of which checkpoint."""
 
+OWN, FILES, SEALED_BY = "cdr.", "cdr.files-sha256", "cdr.properties-sha256"
+"""How the names of our properties begin; the SHA-256 of all files' names, sizes and CRC-32C; that of our properties."""
+
 _MANIFEST = re.compile(r"manifest-(\d+)\.json$")
+_FIELDS, _OF_A_FILE = {"version", "files", "properties"}, {"path", "records", "bytes", "crc32c"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class Publication:
     """A commit of the recovery that the table still knows: how its location ends, its properties, and its files.
 
     ``files`` are those that it added and that a reader still sees. ``whole``: nobody has rewritten any of them since.
+    ``intact``: what it was published as is, byte by byte, what its publisher would write.
     """
 
     place: str
     properties: Mapping[str, str]
     files: tuple[DataFile, ...]
     whole: bool = True
+    intact: bool = True
 
 
 class Table(Protocol):
@@ -114,14 +120,14 @@ class ParquetTable:
         if not numbered:
             raise Unreadable(f"nothing was published in {directory}: it has no manifest", hint="check the target")
         self._listed: list[Mapping[str, Any]] = []
-        self._signed: list[tuple[str, Mapping[str, str]]] = []
+        self._signed: list[tuple[str, Mapping[str, str], bool]] = []
         self._added: dict[str, int] = {}
         for number, (_, uri) in enumerate(numbered):  # each lists what those before it do: only the last is kept
-            self._listed, properties = _manifest(uri)
-            self._signed.append((uri.rpartition("/")[2], properties))
+            self._listed, properties, intact = _manifest(uri)
+            self._signed.append((uri.rpartition("/")[2], properties, intact))
             for entry in self._listed:
                 self._added.setdefault(entry["path"], number)
-        self._recovery = choose_recovery(owner, [properties for _, properties in self._signed])
+        self._recovery = choose_recovery(owner, [properties for _, properties, _ in self._signed])
 
     def files(self) -> list[DataFile]:
         return [self._file(entry) for entry in self._listed if self._ours(entry["path"])]
@@ -134,9 +140,9 @@ class ParquetTable:
         for entry in self._listed:
             added.setdefault(self._added[entry["path"]], []).append(self._file(entry))
         return [
-            Publication(f"/_cdr/{name}", properties, tuple(added.get(number, ())))
-            for number, (name, properties) in enumerate(self._signed)
-            if self._recovery is not None and properties.get(RECOVERY) == self._recovery
+            Publication(f"/_cdr/{name}", properties, tuple(added.get(number, ())), intact=intact)
+            for number, (name, properties, intact) in enumerate(self._signed)
+            if is_of(self._recovery, properties)
         ]
 
     def _ours(self, path: str) -> bool:
@@ -149,17 +155,37 @@ class ParquetTable:
         return DataFile(uri, entry["records"], entry["bytes"], entry.get("crc32c"))
 
 
-def _manifest(uri: str) -> tuple[list[Mapping[str, Any]], Mapping[str, str]]:
-    """The files that it lists, and the properties of its publication."""
+def is_of(recovery: str | None, properties: Mapping[str, str]) -> bool:
+    """Whether a publication with these properties is the recovery's.
+
+    Where nobody says of which recovery it is (``None``), those are that should: they were edited.
+    """
+    return properties.get(RECOVERY) == recovery and any(name.startswith(OWN) for name in properties)
+
+
+def _manifest(uri: str) -> tuple[list[Mapping[str, Any]], Mapping[str, str], bool]:
+    """The files that it lists, the properties of its publication, and whether it is as cdr wrote it."""
+    data = storage_for(uri).read(uri)
     try:
-        found = json.loads(storage_for(uri).read(uri))
+        found = json.loads(data)
         if found["version"] != 1:
             raise Refused(f"{uri} has version {found['version']}, this cdr reads 1")
         files: list[Mapping[str, Any]] = [{**f, "path": str(f["path"])} for f in found["files"]]
         _ = [(f["records"], f["bytes"]) for f in files]
-        return files, dict(found.get("properties") or {})
+        properties = dict(found["properties"])
+        return files, properties, not sums(properties) or _is_as_written(found, data)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(f"{uri} is no manifest", hint="it was damaged") from None
+
+
+def sums(properties: Mapping[str, str]) -> bool:
+    """Whether a publication was made with sums of all it consists of; those of older releases were not."""
+    return FILES in properties or SEALED_BY in properties
+
+
+def _is_as_written(found: Mapping[str, Any], data: builtins.bytes) -> bool:
+    known = found.keys() == _FIELDS and all(file.keys() == _OF_A_FILE for file in found["files"])
+    return known and json.dumps(found, indent=1).encode() == data
 
 
 def choose_recovery(

@@ -22,6 +22,10 @@ SOURCE = "cdr.source-metadata-sha256"
 """Which checkpoint the records come from: a path may be used again, the SHA-256 of ``_metadata`` is not."""
 FILES = "cdr.files-sha256"
 """SHA-256 of name, size and CRC-32C of every file, one line each, sorted. Names, because a table may move."""
+SEAL = "cdr.properties-sha256"
+"""SHA-256 of all other properties of ours, ``name=value``, one line each, sorted: most of them can be compared with
+nothing where there is no receipt.
+"""
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Rows held in memory before they become a row group; small groups make slow tables, larger ones add nothing."""
@@ -55,8 +59,9 @@ class Publication:
     @property
     def signed(self) -> dict[str, str]:
         """The properties of a publication of just these files: whoever reads it later can tell if one was changed."""
-        lines = sorted(f"{file.path.rpartition('/')[2]} {file.bytes} {file.crc32c}" for file in self.files)
-        return {**self.properties, FILES: hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+        files = (f"{file.path.rpartition('/')[2]} {file.bytes} {file.crc32c}" for file in self.files)
+        own = {name: value for name, value in self.properties.items() if name != SEAL} | {FILES: _sum_of(files)}
+        return {**own, SEAL: _sum_of(f"{name}={value}" for name, value in own.items())}
 
     @property
     def commit_user(self) -> str:
@@ -65,6 +70,10 @@ class Publication:
     @property
     def commit_id(self) -> int:
         return int(self.properties[COMMIT_ID])
+
+
+def _sum_of(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
