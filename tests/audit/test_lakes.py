@@ -92,9 +92,19 @@ def test_a_recovery_into_a_table_is_balanced_until_a_bit_a_row_or_a_file_is_anot
     assert report.verdict == "balanced"
     assert any("1 files of other recoveries" in line for line in report.unchecked)
 
+    row = pq.read_table(files[0]).to_pylist()[3]
+    append(tmp_path, [row])
+    for asked in (request, replace(request, claims=claims)):
+        (doubled,) = (each for each in verify(asked).differences if each.channel)
+        assert (doubled.kind, doubled.count, doubled.positions) == (Kind.DOUBLED, 1, (row["pos"],))
+        assert doubled.channel is not None
+        assert (doubled.channel.up, doubled.channel.down) == (row["up"], row["down"])
+
+    channels = {f"main {row['up']}→{row['down']}" for row in pq.read_table(files[0]).to_pylist()}
     files[0].unlink()
-    with pytest.raises(Unreadable):
+    with pytest.raises(Unreadable, match="without it records are missing of") as caught:
         verify(request)
+    assert all(channel in caught.value.what for channel in channels)
 
 
 def iceberg_on_s3(folder: Path, patch: pytest.MonkeyPatch, warehouse: str) -> str:

@@ -189,14 +189,18 @@ def test_records_whose_contents_cannot_be_read_are_changed_in_their_channels(
     assert changed == Counter("{exchange} {up}→{down}".format(**row) for row in rows)
 
 
-def test_a_file_that_is_gone_or_has_no_end_is_unreadable(recovered: Recovered, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_or_has_no_end_is_unreadable_and_the_channels_that_miss_it_are_named(
+    recovered: Recovered, tmp_path: Path
+) -> None:
     shorter = recovered.copy(tmp_path / "shorter")
     shorter.files[0].write_bytes(shorter.files[0].read_bytes()[:-1])
-    with pytest.raises(Corrupt, match="cannot be read as Parquet"):
+    lost = Counter("main {up}→{down}".format(**row) for row in pq.read_table(recovered.files[0]).to_pylist())
+    with pytest.raises(Corrupt, match="cannot be read as Parquet") as caught:
         shorter.verify()
+    assert all(f"{channel} ({count})" in caught.value.what for channel, count in lost.items())
     gone = recovered.copy(tmp_path / "gone")
     gone.files[1].unlink()
-    with pytest.raises(Corrupt, match="does not exist"):
+    with pytest.raises(Corrupt, match="does not exist; without it records are missing of main"):
         gone.verify()
 
 

@@ -38,7 +38,7 @@ def compare_channel(channel: Channel, place: Place, expected: Expected, rows: Ro
 
 
 def _compare_records(channel: Channel, expected: Expected, rows: Rows) -> Iterator[Difference]:
-    known, equal = _matches(expected, rows)
+    known, equal = matches(expected, rows)
     # Of rows that claim one position, the right one comes first and counts; the others are too many.
     order = np.lexsort((~equal, rows.positions))
     positions = rows.positions[order]
@@ -53,7 +53,7 @@ def _compare_records(channel: Channel, expected: Expected, rows: Rows) -> Iterat
     yield from of_records(Kind.CHANGED, channel, positions[changed], "changed")
 
 
-def _matches(expected: Expected, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def matches(expected: Expected, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Per row: whether the source has a record at its position, and whether it is this one."""
     if not len(expected.positions):
         nothing = np.zeros(len(rows.positions), bool)
@@ -91,7 +91,7 @@ def _compare_places(channel: Channel, place: Place, expected: Expected, rows: Ro
 def _groups(expected: Expected, rows: Rows) -> Longs:
     if expected.groups is None:
         return rows.groups
-    known, _ = _matches(expected, rows)
+    known, _ = matches(expected, rows)
     index = np.searchsorted(expected.positions, rows.positions).clip(max=max(len(expected.positions) - 1, 0))
     return np.where(known, expected.groups[index], -1) if len(expected.positions) else np.full(len(known), -1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,10 @@ from cdr_core.audit.independent.tables import (
     Table,
     sums,
 )
+from cdr_core.errors import Corrupt, Unreadable
+
+SHOWN = 20
+"""Channels that a sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +47,23 @@ class Sum:
 
 @dataclass(slots=True)
 class Found:
-    """What reading the files of a table came to; ``sums`` by address."""
+    """What reading the files of a table came to; ``sums`` by address, ``unreadable`` why a file could not be read."""
 
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sums: dict[str, Sum] = field(default_factory=dict)
+    unreadable: list[Corrupt] = field(default_factory=list)
 
 
 def read_files(table: Table, reader: RowReader, claims: Claims | None) -> Found:
-    """All rows of the recovery's files into the reader. A file that cannot be read at all is ``Unreadable``."""
+    """All rows of the recovery's files into the reader, of those that can be read at all."""
     found = Found()
     stated = _stated(claims)
     for number, file in enumerate(table.files()):
-        data = file.read()
-        crc32c = google_crc32c.value(data)
-        found.differences += _changed(file, len(data), crc32c, stated.get(file.name))
-        records, broken = reader.add_file(number, io.BytesIO(data), file.uri)
-        if broken:
-            found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {broken}"))
-        if file.records is not None and records != file.records:
-            what = f"{file.uri} has {records} records, its table says {file.records}"
-            found.differences.append(Difference(Kind.CHANGED, what))
-        found.sums[file.uri] = Sum(len(data), crc32c, records)
+        try:
+            _read_file(found, reader, number, file, stated)
+        except Corrupt as error:
+            found.unreadable.append(error)
     named = bool(found.differences)
     for publication in table.publications():
         found.differences += _check_sums(publication, found.sums, named)
@@ -72,6 +71,34 @@ def read_files(table: Table, reader: RowReader, claims: Claims | None) -> Found:
     if claims is not None:
         found.differences += readable(_check_receipt(claims, table, found), "publication")
     return found
+
+
+def _read_file(
+    found: Found, reader: RowReader, number: int, file: DataFile, stated: Mapping[str, set[tuple[Any, Any]]]
+) -> None:
+    data = file.read()
+    crc32c = google_crc32c.value(data)
+    found.differences += _changed(file, len(data), crc32c, stated.get(file.name))
+    records, broken = reader.add_file(number, io.BytesIO(data), file.uri)
+    if broken:
+        found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {broken}"))
+    if file.records is not None and records != file.records:
+        what = f"{file.uri} has {records} records, its table says {file.records}"
+        found.differences.append(Difference(Kind.CHANGED, what))
+    found.sums[file.uri] = Sum(len(data), crc32c, records)
+
+
+def require_readable(found: Found, differences: Iterable[Difference]) -> None:
+    """Raise where a file could not be read: nothing was verified then, but what is missing without it is known."""
+    if not found.unreadable:
+        return
+    first, others = found.unreadable[0], len(found.unreadable) - 1
+    missing = {str(each.channel): each.count for each in differences if each.kind is Kind.MISSING and each.channel}
+    shown = ", ".join(f"{channel} ({count})" for channel, count in [*missing.items()][:SHOWN])
+    rest = f" and {len(missing) - SHOWN} more channels" if len(missing) > SHOWN else ""
+    more = f" (and {others} more files)" if others else ""
+    without = f"; without it records are missing of {shown}{rest}" if missing else ""
+    raise Unreadable(f"{first.what}{more}{without}", where=first.where, hint=first.hint) from first
 
 
 def _stated(claims: Claims | None) -> Mapping[str, set[tuple[Any, Any]]]:
@@ -118,7 +145,9 @@ def _is_sealed(properties: Mapping[str, str]) -> bool:
     """Whether no property of ours was changed; those of a time before files had sums have no seal either."""
     if not sums(properties):
         return True
-    lines = sorted(f"{name}={value}" for name, value in properties.items() if name.startswith(OWN) and name != SEALED_BY)
+    lines = sorted(
+        f"{name}={value}" for name, value in properties.items() if name.startswith(OWN) and name != SEALED_BY
+    )
     return properties.get(SEALED_BY) == hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -49,6 +49,12 @@ class LakeTable:
     def left_aside(self) -> int:
         return sum(not self._ours(found) for found in self._files)
 
+    def unsigned(self) -> list[DataFile]:
+        aside = [found for found in self._files if not self._ours(found)]
+        return [
+            found.file for found in aside if found.snapshot is not None and RECOVERY not in found.snapshot.properties
+        ]
+
     def publications(self) -> list[Publication]:
         added: dict[int, list[DataFile]] = {}
         for found in self._files:

@@ -75,6 +75,9 @@ class Table(Protocol):
     def left_aside(self) -> int:
         """Files of other recoveries."""
 
+    def unsigned(self) -> list[DataFile]:
+        """Those among them that no recovery says are its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -134,6 +137,9 @@ class ParquetTable:
 
     def left_aside(self) -> int:
         return sum(not self._ours(entry["path"]) for entry in self._listed)
+
+    def unsigned(self) -> list[DataFile]:
+        return []  # here they count as the recovery's
 
     def publications(self) -> list[Publication]:
         added: dict[int, list[DataFile]] = {}

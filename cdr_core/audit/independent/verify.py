@@ -20,7 +20,8 @@ from cdr_core.audit.independent.claims import (
 )
 from cdr_core.audit.independent.compare import NO_ROWS, Place, compare_channel, unknown_channels
 from cdr_core.audit.independent.compare_checkpoint import compare_checkpoint
-from cdr_core.audit.independent.data_files import read_files
+from cdr_core.audit.independent.copies import copies
+from cdr_core.audit.independent.data_files import read_files, require_readable
 from cdr_core.audit.independent.digests import Expected, total
 from cdr_core.audit.independent.other_state import (
     check_sizes,
@@ -116,6 +117,8 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
     files = read_files(table, reader, request.claims)
     differences, notes = list(files.differences), list(files.notes)
     rows = reader.channels
+    if not rows:
+        require_readable(files, ())
     new = _new_parallelism(request, checkpoint, source.exchanges, ends, rows)
     differences += reader.differences
     raw = reader.raw is not False
@@ -131,7 +134,9 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
             notes += [found.note] if found.note else []
             ours = rows.get(found.channel, NO_ROWS)
             differences += compare_channel(found.channel, place, found.expected, ours, table.ordered)
+    require_readable(files, differences)
     differences += unknown_channels(rows, set(expected))
+    differences += copies(table, readings, expected)
     report = Report(
         source=_sum(expected),
         output=_sum(rows),
