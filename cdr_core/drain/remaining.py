@@ -7,8 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from cdr_core.errors import Corrupt, Refused, Where
-from cdr_core.metadata.values import Cursor
-from cdr_core.spill.cursor import position_of, start_of
+from cdr_core.spill.cursor import Cursor, position_of, start_of
 from cdr_core.spill.segments import SpillSet
 
 REMAINING_VERSION = 1

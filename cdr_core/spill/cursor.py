@@ -9,8 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdr_core.errors import Corrupt, Where
-from cdr_core.metadata.values import Cursor
 from cdr_core.spill.segments import HEADER, Segment, SpillSet
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What has been delivered: everything before ``offset`` of ``file``.
+
+    ``gate`` and ``channel`` name the open segment, of which ``remaining`` bytes are left; ``None`` between segments.
+    """
+
+    file: int
+    offset: int
+    gate: int | None = None
+    channel: int | None = None
+    remaining: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ import pytest
 
 from cdr_core.drain.remaining import Remaining, Slice, merged, whole
 from cdr_core.errors import Corrupt, Refused
-from cdr_core.metadata.values import Cursor
-from cdr_core.spill.cursor import Position, cursor_at, end_of, position_of, start_of
+from cdr_core.spill.cursor import Cursor, Position, cursor_at, end_of, position_of, start_of
 from cdr_core.spill.segments import HEADER
 from tests.drain.support import Part, bodies, frame, memory_set
 

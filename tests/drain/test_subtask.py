@@ -13,7 +13,7 @@ from cdr_core.drain.remaining import Remaining, Slice, whole
 from cdr_core.drain.states import ANSWERS, ANSWERS_AFTER_RECOVERY, MOVES, Answerer, State, move
 from cdr_core.drain.subtask import RecoveringSubtask
 from cdr_core.errors import Closed, IllegalState, NotReady, Refused
-from cdr_core.metadata.values import Cursor
+from cdr_core.spill.cursor import Cursor
 from tests.drain.support import (
     TWO_GATES,
     Consumer,
