@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.commit.sinks.base import Publication
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
-from cdr_core.errors import JobFailed, Refused, StorageError
+from cdr_core.errors import JobFailed, Refused, StorageError, Unreadable
 from cdr_core.flink.metadata import read_metadata
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
@@ -237,6 +238,17 @@ def test_the_claim_of_another_recovery_is_not_taken_for_ours(tmp_path: Path) -> 
         sink.publish("nothing", publication("b"))
     assert not (tmp_path / "out" / "_metadata").exists()
     assert sink.publish("nothing", publication("a")) == published
+
+
+def test_a_claim_that_was_damaged_is_unreadable_and_named(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    (directory / "_cdr").mkdir(parents=True)
+    (directory / "_metadata").write_bytes(b"metadata")
+    claim = directory / "_cdr" / f"{hashlib.sha256(b'metadata').hexdigest()}.json"
+    for content in ("", "[]", '{"version": 1}', '{"version": 1, "metadata_sha256": "", "properties": {}}'):
+        claim.write_text(content)
+        with pytest.raises(Unreadable, match="is no claim of a publication"):
+            CheckpointSink(str(directory)).refuse_early()
 
 
 def test_a_copy_that_storage_fails_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,14 @@ from botocore.exceptions import ClientError
 
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import sink_for
-from cdr_core.errors import InDoubt, Refused
+from cdr_core.errors import InDoubt, Refused, Unreadable
 from cdr_core.phases.request import RecoveryRequest, check
 from cdr_core.settings import load
 from cdr_core.storage import s3
 from tests.commit.conftest import make_target
 from tests.commit.log import Log
 from tests.commit.targets import SCHEMA, Target, prepare, publication
+from tests.support import inline
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -42,6 +43,33 @@ def test_a_table_with_other_columns_is_refused_and_the_column_is_named(
         with pytest.raises(Refused, match=f"table db.rows {'.*' if said.startswith('column') else ''}{said}"):
             refuse(SCHEMA)
     sink.refuse_early()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "not json", "[]", "{}", '{"version": 1, "files": []}', '{"version": 1, "files": [{}]}']
+)
+def test_what_lies_in_a_manifests_place_and_is_none_is_unreadable_and_named(
+    tmp_path: Path, fixture_checkpoint: FixtureCheckpoints, content: str
+) -> None:
+    """Nothing is begun: whose records the table holds cannot be told any more."""
+    manifest = tmp_path / "out" / "_cdr" / "manifest-1.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(content)
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path}/out")
+    with pytest.raises(Unreadable, match=r"manifest-1\.json is no manifest"):
+        inline.start(request)
+    assert manifest.read_text() == content
+
+
+def test_files_with_names_like_a_manifests_are_nobodys(tmp_path: Path) -> None:
+    directory = tmp_path / "out" / "_cdr"
+    directory.mkdir(parents=True)
+    for name in ("old-manifest-3.json", "manifest-007.json", "manifest-2.json.tmp", "manifest-0.json"):
+        (directory / name).write_text("somebody's")
+    target = f"parquet:{tmp_path}/out"
+    published, _ = publish_once(sink_for(target), "me", 1, publication("me", prepare(target, "a", [4, 5], "me")), Log())
+    assert published.location.endswith("/_cdr/manifest-1.json")
 
 
 @TABLES

@@ -19,7 +19,7 @@ SOURCE_SHA256 = "cdr.source-metadata-sha256"
 OWN, FILES, SEALED_BY = "cdr.", "cdr.files-sha256", "cdr.properties-sha256"
 """How the names of our properties begin; the SHA-256 of all files' names, sizes and CRC-32C; that of our properties."""
 
-_MANIFEST = re.compile(r"manifest-(\d+)\.json$")
+_MANIFEST = re.compile(r"/manifest-([1-9]\d*)\.json$")
 _FIELDS, _OF_A_FILE = {"version", "files", "properties"}, {"path", "records", "bytes", "crc32c"}
 
 

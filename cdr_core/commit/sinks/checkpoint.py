@@ -141,7 +141,7 @@ class CheckpointSink:
         }
         if not self._storage.create(self._claim(sha256), json.dumps(claim, indent=1).encode()):
             # An earlier attempt wanted to publish the very same bytes; another recovery must not be taken for it.
-            theirs = json.loads(self._storage.read(self._claim(sha256)))["properties"]
+            theirs = self._read_claim(self._claim(sha256))["properties"]
             if theirs[COMMIT_USER] != publication.properties[COMMIT_USER]:
                 raise Refused(
                     f"recovery {theirs.get('cdr.recovery')} is publishing the same checkpoint to {self.directory}",
@@ -193,9 +193,19 @@ class CheckpointSink:
             raise Refused(
                 f"{self.directory} holds a checkpoint that cdr did not write", hint="name an empty or new directory"
             )
-        claim: Mapping[str, Any] = json.loads(self._storage.read(uri))
-        if claim.get("version") != CLAIM_VERSION:
-            raise Refused(f"{uri} has version {claim.get('version')}, this cdr reads {CLAIM_VERSION}")
+        return self._read_claim(uri)
+
+    def _read_claim(self, uri: str) -> Mapping[str, Any]:
+        try:
+            claim: Mapping[str, Any] = json.loads(self._storage.read(uri))
+            version = claim["version"]
+            _ = claim["metadata_sha256"], claim["source_metadata_sha256"]
+            _ = claim["properties"][COMMIT_USER], int(claim["properties"][COMMIT_ID])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            hint = "it was damaged: restore it, or recover to another directory"
+            raise Unreadable(f"{uri} is no claim of a publication", hint=hint) from None
+        if version != CLAIM_VERSION:
+            raise Refused(f"{uri} has version {version}, this cdr reads {CLAIM_VERSION}")
         return claim
 
 

@@ -34,13 +34,13 @@ from cdr_core.commit.sinks.files import (
     parquet_writer,
     require_files,
 )
-from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError
+from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError, Unreadable
 from cdr_core.faults import reach
 from cdr_core.storage import Storage, is_local, join, storage_for
 from cdr_core.storage.local import is_writable, local_path
 
 MANIFEST_VERSION = 1
-_MANIFEST = re.compile(r"manifest-(\d+)\.json$")
+_MANIFEST = re.compile(r"/manifest-([1-9]\d*)\.json$")
 
 
 class Place(Protocol):
@@ -142,11 +142,22 @@ class ParquetSink:
     def _read(self, uri: str) -> Mapping[str, Any]:
         """A manifest never changes, so one that lost a race reads only what is new."""
         if uri not in self._manifests_read:
-            manifest: Mapping[str, Any] = json.loads(self._storage.read(uri))
-            if manifest.get("version") != MANIFEST_VERSION:
-                raise Refused(f"{uri} has version {manifest.get('version')}, this cdr reads {MANIFEST_VERSION}")
-            self._manifests_read[uri] = manifest
+            self._manifests_read[uri] = _manifest(uri, self._storage.read(uri))
         return self._manifests_read[uri]
+
+
+def _manifest(uri: str, data: bytes) -> Mapping[str, Any]:
+    """What is in its place and none cannot be added to: which files are in the table is nowhere else to be read."""
+    try:
+        manifest: Mapping[str, Any] = json.loads(data)
+        version = manifest["version"]
+        _ = [file["path"] for file in manifest["files"]], manifest["properties"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hint = "it was damaged or is somebody else's: restore it, or name another target"
+        raise Unreadable(f"{uri} is no manifest", hint=hint) from None
+    if version != MANIFEST_VERSION:
+        raise Refused(f"{uri} has version {version}, this cdr reads {MANIFEST_VERSION}")
+    return manifest
 
 
 def place_for(directory: str) -> Place:
