@@ -108,13 +108,18 @@ def elements_of(plan: Plan, body: SegmentBody) -> Elements:
     tags = np.empty(count, np.int8)
     found, used, outcome = frames.scan_frames(body.body, size, starts, ends, tags, size)
     if (found, used, outcome) != (count, size, frames.OK):
-        channel = plan.channels[body.segment.virtual_channel]
-        exchange = plan.exchanges[channel.exchange]
-        raise CorruptChannelState(
-            "a spill segment does not hold the elements it was sealed with",
-            where=Where(exchange=exchange.name, subtask=channel.down, gate=exchange.gate, channel=channel.up),
-        )
+        raise unlike_sealed(plan, body)
     return Elements(body.body, starts, ends, tags, body.positions)
+
+
+def unlike_sealed(plan: Plan, body: SegmentBody) -> CorruptChannelState:
+    """The error for a segment with other elements than those that it was sealed with."""
+    channel = plan.channels[body.segment.virtual_channel]
+    exchange = plan.exchanges[channel.exchange]
+    return CorruptChannelState(
+        "a spill segment does not hold the elements it was sealed with",
+        where=Where(exchange=exchange.name, subtask=channel.down, gate=exchange.gate, channel=channel.up),
+    )
 
 
 def tally_of(elements: Elements) -> Tally:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, require_others, total
 from cdr_core.faults import reach
-from cdr_core.kernels import fingerprint, frames
 from cdr_core.metadata import Phase, SpillFile
 from cdr_core.phases.filter import RUNS
 from cdr_core.phases.filter import entries as selected
@@ -31,7 +30,7 @@ from cdr_core.rescale.other_elements import CLOSING_POSITION, CLOSING_PREFIX, Cl
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import open_again
 from cdr_core.rescale.source import place
-from cdr_core.spill.gather import Gathered, Gatherer
+from cdr_core.spill.gather import Fold, Gatherer
 from cdr_core.spill.placement import Place
 from cdr_core.spill.room import require_room_for_positions
 from cdr_core.spill.shipping import shipping
@@ -190,11 +189,12 @@ def _spill_part(
         source, runs[0], runs[1] = as_channel(data, runs[0], runs[1], place(plan, part["channel"]))
     else:
         source = open_again(plan, part["channel"], part["damaged"])
-    for gathered in gatherer.add(_place_of(plan, part["channel"]), source, runs):
-        counted = _counted(line.key, gathered)
-        meter.add(counted.tally.records, counted.tally.bytes)
-        line = line.then(counted)
-    return line
+    fold, said = Fold(), Tally()
+    for _ in gatherer.add(_place_of(plan, part["channel"]), source, runs, fold):
+        tally = fold.tally
+        meter.add(tally.records - said.records, tally.bytes - said.bytes)
+        said = tally
+    return line.then(Entry(line.key, fold.tally, kinds(fold.kinds)))
 
 
 def _read_runs(part: Mapping[str, Any], mapped: Callable[[str], pa.Buffer]) -> list[Longs]:
@@ -217,22 +217,15 @@ def _close_channel(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line
     """Append the closing elements; the ledger line with them."""
     frames_of = np.frombuffer(bytes.fromhex(part["closing"]), np.uint8)
     positions = np.full(part["elements"], CLOSING_POSITION, np.int64)
-    gathered = gatherer.whole(_place_of(plan, part["channel"]), frames_of, positions, line.key.where)
-    counted = _counted(line.key, gathered)
-    closing = {f"{CLOSING_PREFIX}{kind}": count for kind, count in counted.others.items()}
-    return line.then(Entry(line.key, counted.tally, closing))
+    fold = Fold()
+    gatherer.whole(_place_of(plan, part["channel"]), frames_of, positions, line.key.where, fold)
+    closing = {f"{CLOSING_PREFIX}{kind}": count for kind, count in kinds(fold.kinds).items()}
+    return line.then(Entry(line.key, fold.tally, closing))
 
 
 def _place_of(plan: Plan, number: int) -> ChannelId:
     channel = plan.channels[number]
     return number, plan.exchanges[channel.exchange].gate, channel.new_up
-
-
-def _counted(key: ChannelKey, gathered: Gathered) -> Entry:
-    """The ledger line of what was just gathered, from its own bytes."""
-    sums, tags = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
-    fingerprint.fold_elements(gathered.body, gathered.starts, gathered.ends, gathered.tags, sums, tags)
-    return Entry(key, Tally.of_fold(sums[0]), kinds(tags.tolist()))
 
 
 def subtask_entry(plan: Plan, subtask: int, number: int, tally: Tally) -> Entry:

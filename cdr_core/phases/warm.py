@@ -24,7 +24,7 @@ from cdr_core.flink.paged import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
-from cdr_core.kernels import fingerprint, frames, keyed
+from cdr_core.kernels import fingerprint, frames, keyed, tallying
 
 SAMPLE_TYPE = "TUPLE<LONG, INT, LONG, STRING>"
 SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
@@ -52,9 +52,9 @@ def _warm() -> None:
         sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
         for data in (window.data, body):  # a spill segment that was read back cannot be written to, and compiles apart
-            fingerprint.fold_elements(
-                data, window.starts, window.ends, window.tags, sums, np.zeros(frames.TAGS, np.int64)
-            )
+            kinds = np.zeros(frames.TAGS, np.int64)
+            fingerprint.fold_elements(data, window.starts, window.ends, window.tags, sums, kinds)
+            tallying.tally_frames(data, len(body), 1, sums, kinds)
         times, values = np.empty(1, np.int64), np.empty(1, np.int64)
         frames.element_times(window.data, window.starts, window.tags, times, values)
         description = parse_type(SAMPLE_TYPE)

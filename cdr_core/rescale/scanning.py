@@ -188,7 +188,19 @@ def said_at(window: Window | Elements, watermark: int, status: int, before: Last
     )
 
 
+def said_in(data: npt.NDArray[np.uint8], watermark: int, status: int, before: Last) -> Last:
+    """With the last watermark and status beginning at these places of ``data``; −1 where there is none."""
+    return Last(
+        before.watermark if watermark < 0 else _signed(data[watermark + 1 : watermark + 9]),
+        before.idle if status < 0 else _signed(data[status + 1 : status + 5]) == IDLE,
+    )
+
+
 def _number(window: Window | Elements, element: int) -> int:
     """The number that is all of an element behind its tag."""
     body = window.data[window.starts[element] + 1 : window.ends[element]]
+    return _signed(body)
+
+
+def _signed(body: npt.NDArray[np.uint8]) -> int:
     return int.from_bytes(body.tobytes(), "big", signed=True)

@@ -7,68 +7,80 @@ so that segments stay near their size and memory does not depend on the data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.audit.ledger import Tally
 from cdr_core.errors import Unbalanced, Where
 from cdr_core.flink.virtual_channel import ChannelBytes
-from cdr_core.kernels import frames
+from cdr_core.kernels import fingerprint, frames, tallying
 from cdr_core.spill.writer import ChannelId, SpillWriter
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered:
-    """Elements that were just added to a set: element i is ``body[starts[i]:ends[i]]``. Valid until the next one."""
+class Fold:
+    """What was added, from its own bytes: its records in the order they have, and how many elements by tag."""
 
-    body: Bytes
-    starts: Longs
-    ends: Longs
-    tags: npt.NDArray[np.int8]
+    def __init__(self) -> None:
+        self._sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
+        self._kinds = np.zeros(frames.TAGS, np.int64)
+
+    def take(self, body: Bytes, most: int) -> tuple[int, int]:
+        """Add the whole frames at the head of ``body``, at most so many: how many, and their bytes."""
+        found, used, _, _ = tallying.tally_frames(body, len(body), most, self._sums, self._kinds)
+        return found, used
+
+    @property
+    def tally(self) -> Tally:
+        return Tally.of_fold(self._sums[0])
+
+    @property
+    def kinds(self) -> list[int]:
+        """By tag."""
+        counts: list[int] = self._kinds.tolist()
+        return counts
 
 
 class Gatherer:
-    """Adds runs to a set, at most ``window`` bytes at once or one longer record; its buffers are made once."""
+    """Adds runs to a set, at most ``window`` bytes at once or one longer record."""
 
     def __init__(self, writer: SpillWriter, window: int) -> None:
         self._writer, self._window = writer, window
-        self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._tags = np.empty(0, np.int8)
 
-    def add(self, channel: ChannelId, source: ChannelBytes, runs: list[Longs]) -> Iterator[Gathered]:
-        """Add the runs (start, end, first position, elements) in order; what was added, piece by piece."""
+    def add(self, channel: ChannelId, source: ChannelBytes, runs: list[Longs], fold: Fold) -> Iterator[Bytes]:
+        """Add the runs (start, end, first position, elements) in order, and fold them; the bytes, piece by piece, each
+        valid until the next one.
+        """
         starts, ends = runs[0], runs[1]
         first = 0
         while first < len(starts):
             base = int(starts[first])
             last = int(np.searchsorted(ends, base + self._window, side="right"))
             if last > first:
-                yield self._short(channel, source, [column[first:last] for column in runs])
+                yield self._short(channel, source, [column[first:last] for column in runs], fold)
             else:
                 last = first + 1
-                yield from self._long(channel, source, *(int(column[first]) for column in runs))
+                yield from self._long(channel, source, *(int(column[first]) for column in runs), fold=fold)
             first = last
 
-    def whole(self, channel: ChannelId, body: Bytes, positions: Longs, where: Where) -> Gathered:
+    def whole(self, channel: ChannelId, body: Bytes, positions: Longs, where: Where, fold: Fold) -> None:
         """Add elements that lie in memory."""
         target = self._writer.room(channel, len(body))
         target[:] = body
-        return self._added(target, positions, where)
+        self._added(target, positions, where, fold)
 
-    def _added(self, body: Bytes, positions: Longs, where: Where) -> Gathered:
-        """Count what was put into the writer's room, if it is exactly as many elements as were selected."""
-        gathered = self._scan(body, len(positions))
-        if (len(gathered.starts), len(gathered.body)) != (len(positions), len(body)):
-            found = len(gathered.starts)
+    def _added(self, body: Bytes, positions: Longs, where: Where, fold: Fold) -> Bytes:
+        """Fold what was put into the writer's room, if it is exactly as many elements as were selected."""
+        found, used = fold.take(body, len(positions))
+        if (found, used) != (len(positions), len(body)):
             raise Unbalanced(f"spill gathered {found} elements where {len(positions)} were selected", where=where)
         self._writer.added(len(body), positions)
-        return gathered
+        return body
 
-    def _short(self, channel: ChannelId, source: ChannelBytes, runs: list[Longs]) -> Gathered:
+    def _short(self, channel: ChannelId, source: ChannelBytes, runs: list[Longs], fold: Fold) -> Bytes:
         """Neighbouring runs within one window."""
         start, end, position, count = runs
         base, size = int(start[0]), int((end - start).sum())
@@ -80,24 +92,24 @@ class Gatherer:
             source.gather(start, end, target)
         positions = np.empty(elements, np.int64)
         frames.expand_positions(position, count, positions)
-        return self._added(target, positions, source.where)
+        return self._added(target, positions, source.where, fold)
 
     def _long(
-        self, channel: ChannelId, source: ChannelBytes, start: int, end: int, position: int, count: int
-    ) -> Iterator[Gathered]:
+        self, channel: ChannelId, source: ChannelBytes, start: int, end: int, position: int, count: int, *, fold: Fold
+    ) -> Iterator[Bytes]:
         """One run longer than the window: copied to its place at once and cut after the last whole record."""
         at, left, wanted = start, count, self._window
         while at < end:
             size = min(wanted, end - at)
             target = self._writer.room(channel, size)
             source.copy(at, at + size, target)
-            gathered = self._scan(target, left)
-            found, used = len(gathered.starts), len(gathered.body)
+            # The end of a run is the end of a record, so a frame that leaves the room is one that the window cut.
+            found, used = fold.take(target, left)
             if not found:
                 wanted = self._longer(target, size, end - at, source)
                 continue
             self._writer.added(used, np.arange(position, position + found, dtype=np.int64))
-            yield gathered
+            yield target[:used]
             at, position, left, wanted = at + used, position + found, left - found, self._window
         if left:
             raise Unbalanced(f"spill gathered {count - left} elements where {count} were selected", where=source.where)
@@ -108,14 +120,3 @@ class Gatherer:
         if not size < wanted <= rest:
             raise Unbalanced(f"spill found a record of {wanted} bytes in the last {rest} of a run", where=source.where)
         return wanted
-
-    def _scan(self, body: Bytes, elements: int) -> Gathered:
-        """The whole frames at the head of ``body``, at most ``elements``."""
-        room = min(elements, len(body) // (frames.LENGTH_BYTES + 1) + 1)
-        if len(self._starts) < room:
-            self._starts, self._ends = np.empty(room, np.int64), np.empty(room, np.int64)
-            self._tags = np.empty(room, np.int8)
-        starts, ends, tags = self._starts[:room], self._ends[:room], self._tags[:room]
-        # The end of a run is the end of a record, so a frame that leaves the body is one that the window cut.
-        found, used, _ = frames.scan_frames(body, len(body), starts, ends, tags, np.iinfo(np.int64).max)
-        return Gathered(body[:used], starts[:found], ends[:found], tags[:found])

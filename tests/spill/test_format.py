@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdr_core.audit.ledger import Tally
 from cdr_core.errors import Unbalanced, Where
 from cdr_core.flink.virtual_channel import ChannelBytes, Part
+from cdr_core.kernels.fingerprint import record_hash
 from cdr_core.settings import MIB
-from cdr_core.spill.gather import Gatherer
+from cdr_core.spill.gather import Fold, Gatherer
 from cdr_core.spill.segments import HEADER, SpillSet
 from cdr_core.spill.writer import SpillWriter
 from tests.support.spill import frames, read, write
@@ -54,6 +56,15 @@ def test_the_bytes_of_a_set_are_these_and_no_others(tmp_path: Path) -> None:
 
 def crc_of(*positions: int) -> int:
     return int(google_crc32c.value(b"".join(position.to_bytes(8, "little") for position in positions)))
+
+
+def tally_of(records: list[bytes]) -> Tally:
+    """By hashing one after another."""
+    tally = Tally()
+    for record in records:
+        first, second = record_hash(np.frombuffer(record, np.uint8), 0, len(record))
+        tally = tally.then(Tally(1, len(record), int(first), int(second), int(first)))
+    return tally
 
 
 def test_two_hundred_megabytes_rotate_between_segments(tmp_path: Path) -> None:
@@ -117,14 +128,12 @@ def test_runs_of_any_length_become_segments_of_about_one_size(
     values, wanted = [RECORD + value for value, _ in records], [take for _, take in records]
     kept = [value for value, take in zip(values, wanted, strict=True) if take]
     with SpillWriter(tmp_path_factory.mktemp("set") / "s", 0, segment, 4096) as writer:
-        gatherer = Gatherer(writer, segment)
-        seen = [
-            bytes(gathered.body[start:end])
-            for gathered in gatherer.add((0, 0, 0), channel_of(values, chunk), runs_of(values, wanted))
-            for start, end in zip(gathered.starts, gathered.ends, strict=True)
-        ]
+        gatherer, fold = Gatherer(writer, segment), Fold()
+        pieces = gatherer.add((0, 0, 0), channel_of(values, chunk), runs_of(values, wanted), fold)
+        seen = [piece.tobytes() for piece in pieces]
         spill_set = writer.seal(())
-    assert seen == kept
+    assert b"".join(seen) == frames(kept)
+    assert fold.tally == tally_of(kept)
     got = read(spill_set)
     assert b"".join(body for _, body, _ in got) == frames(kept)
     assert [p for _, _, positions in got for p in positions] == [n for n, take in enumerate(wanted) if take]
@@ -141,6 +150,6 @@ def test_a_run_that_holds_other_than_what_was_selected_is_an_error(tmp_path: Pat
         pytest.raises(Unbalanced, match=r"spill (gathered|found)") as caught,
         SpillWriter(tmp_path / "s", 0, segment, 4096) as writer,
     ):
-        list(Gatherer(writer, segment).add((0, 0, 0), channel_of(values, 7), runs))
+        list(Gatherer(writer, segment).add((0, 0, 0), channel_of(values, 7), runs, Fold()))
     assert caught.value.where.exchange == "main"
     assert not (tmp_path / "s").exists()
