@@ -21,6 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 
 ENOUGH_PAGES = 16
 """With so many the drainer is always ahead of the consumer; beyond that, larger pages serve better than more."""
+ENOUGH_BYTES = 16 << 20
+"""Further ahead, what was read would have left the processor's cache before somebody looks at it."""
 
 
 class Owner(Protocol):
@@ -94,11 +96,11 @@ class PagePool:
 
     @classmethod
     def of_budget(cls, budget: int, page_size: int, segment_size: int) -> PagePool:
-        """As many pages as the budget allows, at least one. Where it allows plenty they are larger than asked for, up
-        to a segment: each costs the same to hand over, whatever is in it.
+        """As many pages as the budget allows and are of use, at least one. Where it allows plenty they are larger than
+        asked for, up to a segment: each costs the same to hand over, whatever is in it.
         """
         size = max(page_size, min(segment_size, budget // ENOUGH_PAGES))
-        return cls(max(budget // size, 1), size)
+        return cls(max(min(budget, max(ENOUGH_BYTES, ENOUGH_PAGES * size)) // size, 1), size)
 
     @property
     def in_use(self) -> int:

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import SpillLost, StorageError, Unreadable, Where
+from cdr_core.spill.buffers import Buffers
 from cdr_core.spill.segments import HEADER, POSITION_BYTES, Segment, SpillSet
 from cdr_core.storage import is_local, storage_for
+from cdr_core.storage.local import local_path, read_into
 
 _REDO = "the spill is a cache and the source checkpoint is untouched: redo the spill of this subtask"
 
@@ -43,27 +45,34 @@ class SegmentReader:
 
     def __init__(self, spill_set: SpillSet) -> None:
         self._set = spill_set
+        self._buffers = Buffers()
 
     def body(self, index: int) -> Bytes:
         """The body of a segment, verified. Truncated, altered or missing bytes are :class:`SpillLost`, never fewer."""
         segment = self._set.segments[index]
-        return read_segment(self._set.files[segment.file].path, segment, self._set.subtask)
+        return read_segment(self._set.files[segment.file].path, segment, self._set.subtask, self._buffers)
 
 
-def read_segment(path: str, segment: Segment, subtask: int) -> Bytes:
+def read_segment(path: str, segment: Segment, subtask: int, buffers: Buffers | None = None) -> Bytes:
     """The body of a segment in a file, verified; see :meth:`SegmentReader.body`."""
     where = Where(subtask=subtask, gate=segment.gate, channel=segment.channel, offset=segment.offset)
     try:
-        data = memoryview(storage_for(path).read(path, segment.offset, HEADER.size + segment.length))
+        data = _read(path, segment.offset, HEADER.size + segment.length, buffers)
     except (StorageError, Unreadable) as error:
         raise SpillLost(f"spill file {path} cannot be read: {error.what}", where=where, hint=_REDO) from error
-    header, body = data[: HEADER.size], data[HEADER.size :]
-    if HEADER.unpack(header) != (segment.gate, segment.channel, segment.length):
+    if HEADER.unpack_from(data) != (segment.gate, segment.channel, segment.length):
         raise SpillLost(f"spill file {path} has another header", where=where, hint=_REDO)
-    found = np.frombuffer(body, dtype=np.uint8)
+    found = data[HEADER.size :]
     if google_crc32c.value(found) != segment.crc32c:
         raise SpillLost(f"spill file {path} is damaged", where=where, hint=_REDO)
     return found
+
+
+def _read(path: str, offset: int, size: int, buffers: Buffers | None) -> Bytes:
+    """So many bytes, read-only."""
+    if buffers is None or not is_local(path):
+        return np.frombuffer(storage_for(path).read(path, offset, size), np.uint8)
+    return buffers.filled(size, lambda target: read_into(local_path(path), offset, target))
 
 
 def read_segments(spill_set: SpillSet) -> Iterator[SegmentBody]:

@@ -181,6 +181,21 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def read_into(path: Path, offset: int, target: memoryview) -> None:
+    """Fill ``target`` from an offset of a file; a file that ends before is an error."""
+    with explained(path, "read"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            done = 0
+            while done < len(target):
+                count = os.preadv(descriptor, [target[done:]], offset + done)
+                if not count:
+                    raise StorageError(f"{path} ended after {done} of {len(target)} bytes from offset {offset}")
+                done += count
+        finally:
+            os.close(descriptor)
+
+
 def map_file(uri: str) -> npt.NDArray[np.uint8]:
     """A local file as a read-only byte array; pages come and go with the kernel's cache, not with our memory."""
     path = local_path(uri)

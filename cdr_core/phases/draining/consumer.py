@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 
+NOWHERE = np.zeros(0, np.int64)
+"""The positions of records that nobody asks for."""
+
 
 @dataclass(slots=True)
 class _Open:
@@ -108,9 +111,12 @@ class Consumer:
             return
         data = _joined(opened.chunks)
         segment = self._set.segments[opened.segment]
-        positions = read_positions(self._set, segment, self._first[opened.segment])[opened.frames :][:count]
-        body = SegmentBody(replace(segment, records=count, length=used), data[:used], positions)
-        self._output.write(body)
+        positions = NOWHERE
+        if self._output.needs_positions:
+            positions = read_positions(self._set, segment, self._first[opened.segment])[opened.frames :][:count]
+        if (count, used) != (segment.records, segment.length):
+            segment = replace(segment, records=count, length=used)
+        self._output.write(SegmentBody(segment, data[:used], positions))
         opened.chunks = [data[used:]] if used < len(data) else []
         opened.offset, opened.held = opened.offset + used, opened.held - used
         opened.frames += count

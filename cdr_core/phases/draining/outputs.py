@@ -40,6 +40,9 @@ class Output(ABC, Generic[W]):
     Leaving it by an error removes the file that was open.
     """
 
+    needs_positions = True
+    """Whether anything is made of the records' places in their virtual channels."""
+
     def __init__(self, name: str, make: Callable[[str], AbstractContextManager[W]]) -> None:
         self._name, self._make = name, make
         self._output: tuple[AbstractContextManager[W], W] | None = None
@@ -159,6 +162,8 @@ class ChannelOutput(Output[ChannelFile]):
 
 class BytesOutput(Output[CountingWriter]):
     """Nothing at all: bytes are tallied and let go."""
+
+    needs_positions = False
 
     def __init__(
         self,
