@@ -30,6 +30,7 @@ from cdr_core.rescale.other_elements import CLOSING_POSITION, CLOSING_PREFIX, Cl
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import open_again
 from cdr_core.rescale.source import place
+from cdr_core.settings import KIB
 from cdr_core.spill.gather import Fold, Gatherer
 from cdr_core.spill.placement import Place
 from cdr_core.spill.room import require_room_for_positions
@@ -42,6 +43,9 @@ from cdr_core.storage.local import local_path
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
+
+LARGEST_READ = 256 * KIB
+"""Bytes of a selection that are read instead of mapped; a mapping costs as much as reading this many."""
 
 AFTER_ALL_SPLITS = 1 << 62
 """The split number of closing elements, for the order of parts."""
@@ -198,9 +202,9 @@ def _spill_part(
 
 
 def _read_runs(part: Mapping[str, Any], mapped: Callable[[str], pa.Buffer]) -> list[Longs]:
-    """One batch of a selection file: mapped on a disk, else fetched by its range."""
+    """One batch of a selection file: read by its range, but mapped where it is large and lies on a disk."""
     uri, (begin, end) = part["file"], part["range"]
-    if is_local(uri):
+    if is_local(uri) and end - begin > LARGEST_READ:
         data = mapped(str(local_path(uri))).slice(begin, end - begin)
     else:
         data = pa.py_buffer(storage_for(uri).read(uri, begin, end - begin))

@@ -20,13 +20,15 @@ from cdr_core.settings import MIB
 from cdr_core.spill.reservations import Reservations
 from cdr_core.spill.segments import SpillFile
 from cdr_core.spill.tiers import SETTING, Tier
-from cdr_core.storage.local import sync_directory
+from cdr_core.storage.local import start_writing, sync_directory
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 MOST_AHEAD = 16 * MIB
 SHARES_AHEAD = 64
 """A set reserves so much ahead, but no more than this share of a tier: what it holds and does not use, others lack."""
+START_BYTES = 4 * MIB
+"""How much is written before the disk is asked to begin with it; the sync at the end of a file waits for the rest."""
 _MISSING = "there is no longer a"
 _HINT = f"free some space, or give {SETTING} larger or more directories, and run it again"
 
@@ -114,7 +116,7 @@ class SetFiles:
         self._place: Place | None = None
         self._descriptor = -1
         self._path = Path()
-        self._bytes = 0
+        self._bytes = self._started = 0
         self._made: list[tuple[Path, Place, int]] = []
 
     def append(self, pieces: Sequence[memoryview]) -> None:
@@ -157,11 +159,13 @@ class SetFiles:
         self._place, self._descriptor, self._bytes = None, -1, 0
         return file
 
-    def sync(self) -> None:
-        """The set is complete: make the names durable, and let others have the room that was reserved ahead."""
+    def sync(self, home: Path) -> None:
+        """The set is complete: make the names durable, those in its ``home`` too, and let others have the room that was
+        reserved ahead.
+        """
         for place in self._places:
             place.settle()
-        for directory in {path.parent for path, _, _ in self._made}:
+        for directory in {home, *(path.parent for path, _, _ in self._made)}:
             sync_directory(directory)
 
     def discard(self) -> None:
@@ -194,13 +198,16 @@ class SetFiles:
                 os.lseek(self._descriptor, self._bytes, os.SEEK_SET)
             return going_on
         self._bytes += size
+        if self._bytes - self._started >= START_BYTES:
+            start_writing(self._descriptor, self._started, self._bytes - self._started)
+            self._started = self._bytes
         return True
 
     def _open(self, place: Place) -> None:
         place.prepare()
         path = place.directory / f"spill-{len(self._made):05d}"
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._path, self._place, self._bytes = path, place, 0
+        self._path, self._place, self._bytes, self._started = path, place, 0, 0
 
     def _carry(self, place: Place, size: int) -> bool:
         """Move the open file to another tier, where room for it and ``size`` more is reserved."""

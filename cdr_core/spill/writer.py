@@ -22,7 +22,7 @@ from cdr_core.kernels import frames
 from cdr_core.spill.placement import FULL, Place, SetFiles
 from cdr_core.spill.segments import HEADER, POSITION_BYTES, Segment, SpillFile, SpillSet
 from cdr_core.spill.tiers import Tier
-from cdr_core.storage.local import sync_directory
+from cdr_core.storage.local import start_writing
 
 Longs = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class SpillWriter:
         self._files: list[SpillFile] = []
         self._segments: list[Segment] = []
         self._positions: BinaryIO | None = None
-        self._positions_crc = 0
+        self._places: list[bytes] = []
 
     def __enter__(self) -> SpillWriter:
         return self
@@ -94,7 +94,8 @@ class SpillWriter:
         """The first ``size`` bytes of the room are filled with whole records, one position each."""
         self._used += size
         self._records += len(positions)
-        self._write_positions(positions)
+        assert positions.itemsize == POSITION_BYTES
+        self._places.append(positions.astype("<i8", copy=False).tobytes())
         if self._used >= self._segment_size:
             self._seal()
 
@@ -122,13 +123,14 @@ class SpillWriter:
     def seal(self, ledger: tuple[Entry, ...]) -> SpillSet:
         """Close everything; the bytes are on the disk when this returns. The caller publishes the manifest."""
         self._seal()
+        if self._positions is not None:  # so that the sync of the segments, which comes first, covers most of it
+            start_writing(self._positions.fileno(), 0, self._positions.tell())
         self._close_file()
         positions = None
         if self._positions is not None:
             _close_durably(self._positions)
             positions = self._ship(self._positions.name)
-        self._open.sync()
-        sync_directory(self._directory)
+        self._open.sync(self._directory)
         reach("spill.files-durable")
         return SpillSet(self._subtask, tuple(self._files), tuple(self._segments), positions, ledger)
 
@@ -166,7 +168,7 @@ class SpillWriter:
         if self._key is None or self._used == 0:
             return
         virtual_channel, gate, channel = self._key
-        body = self._body[: self._used]
+        body, places = self._body[: self._used], b"".join(self._places)
         segment = Segment(
             file=len(self._files),
             offset=self._open.bytes,
@@ -176,13 +178,13 @@ class SpillWriter:
             records=self._records,
             crc32c=google_crc32c.value(body),
             virtual_channel=virtual_channel,
-            positions_crc32c=self._positions_crc,
+            positions_crc32c=google_crc32c.value(places),
         )
         self._open.append([memoryview(HEADER.pack(gate, channel, self._used)), body.data])
         self._segments.append(segment)
-        if self._positions is not None:
-            self._positions.flush()  # a segment that has ended can be read back, and its records need their places
-        self._used = self._records = self._positions_crc = 0
+        self._write_positions(places)
+        self._used = self._records = 0
+        self._places = []
         if self._open.bytes >= self._file_size:
             self._close_file()
 
@@ -191,13 +193,12 @@ class SpillWriter:
         if file is not None:
             self._files.append(SpillFile(self._ship(file.path), file.bytes))
 
-    def _write_positions(self, positions: Longs) -> None:
+    def _write_positions(self, places: bytes) -> None:
+        """Not into a buffer: a segment that has ended can be read back, and its records need their places."""
         if self._positions is None:
             self._positions = (self._directory / "positions").open("xb")
-        assert positions.itemsize == POSITION_BYTES
-        data = positions.astype("<i8", copy=False).tobytes()
-        self._positions_crc = google_crc32c.extend(self._positions_crc, data)
-        self._positions.write(data)
+        self._positions.write(places)
+        self._positions.flush()
 
 
 def _close_durably(file: BinaryIO) -> None:
