@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
-KEPT, LARGEST_KEPT = 16, 4 << 20
+KEPT, LARGEST_KEPT = 4, 4 << 20
 """How many wait to be used again at most, and of how many bytes; one for a huge record is not kept."""
 
 
@@ -27,9 +27,9 @@ class Buffers:
     def filled(self, size: int, fill: Callable[[memoryview], None]) -> Bytes:
         """A read-only array of ``size`` bytes that ``fill`` has filled."""
         memory = self._take(size)
-        fill(memoryview(memory)[:size])
+        fill(memory.data[:size])
         # Parts of this array refer to it and not to the memory below it, because that is no array to them.
-        array = np.frombuffer(memoryview(memory), np.uint8, size)
+        array = np.frombuffer(memory.data, np.uint8, size)
         array.flags.writeable = False
         weakref.finalize(array, self._give_back, memory).atexit = False
         return array

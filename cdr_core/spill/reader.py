@@ -24,6 +24,9 @@ BLOCK = 128 * 1024
 
 Bytes = npt.NDArray[np.uint8]
 
+_BUFFERS = Buffers()
+"""Of the process: a worker drains one set after another."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentBody:
@@ -45,12 +48,11 @@ class SegmentReader:
 
     def __init__(self, spill_set: SpillSet) -> None:
         self._set = spill_set
-        self._buffers = Buffers()
 
     def body(self, index: int) -> Bytes:
         """The body of a segment, verified. Truncated, altered or missing bytes are :class:`SpillLost`, never fewer."""
         segment = self._set.segments[index]
-        return read_segment(self._set.files[segment.file].path, segment, self._set.subtask, self._buffers)
+        return read_segment(self._set.files[segment.file].path, segment, self._set.subtask, _BUFFERS)
 
 
 def read_segment(path: str, segment: Segment, subtask: int, buffers: Buffers | None = None) -> Bytes:
@@ -60,7 +62,7 @@ def read_segment(path: str, segment: Segment, subtask: int, buffers: Buffers | N
         data = _read(path, segment.offset, HEADER.size + segment.length, buffers)
     except (StorageError, Unreadable) as error:
         raise SpillLost(f"spill file {path} cannot be read: {error.what}", where=where, hint=_REDO) from error
-    if HEADER.unpack_from(data) != (segment.gate, segment.channel, segment.length):
+    if HEADER.unpack_from(data.data) != (segment.gate, segment.channel, segment.length):
         raise SpillLost(f"spill file {path} has another header", where=where, hint=_REDO)
     found = data[HEADER.size :]
     if google_crc32c.value(found) != segment.crc32c:
