@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -73,6 +76,28 @@ def spill_set(session: Session, row: models.SpillSetRow, epoch: int) -> values.S
     grants = session.scalars(
         select(models.GrantRow).where(models.GrantRow.set_id == row.id).order_by(models.GrantRow.holder)
     )
+    return _spill_set(row, files, grants, epoch)
+
+
+def spill_sets(
+    session: Session, recovery_id: str, rows: Sequence[models.SpillSetRow], epoch: int
+) -> tuple[values.SpillSet, ...]:
+    """All of a recovery at once, by as many queries as for one: a driver asks for them several times a phase."""
+    ids = select(models.SpillSetRow.id).where(models.SpillSetRow.recovery_id == recovery_id)
+    files: dict[int, list[models.SpillFileRow]] = defaultdict(list)
+    grants: dict[int, list[models.GrantRow]] = defaultdict(list)
+    chosen = select(models.SpillFileRow).where(models.SpillFileRow.set_id.in_(ids))
+    for file in session.scalars(chosen.order_by(models.SpillFileRow.position)):
+        files[file.set_id].append(file)
+    held = select(models.GrantRow).where(models.GrantRow.set_id.in_(ids))
+    for grant in session.scalars(held.order_by(models.GrantRow.holder)):
+        grants[grant.set_id].append(grant)
+    return tuple(_spill_set(row, files[row.id], grants[row.id], epoch) for row in rows)
+
+
+def _spill_set(
+    row: models.SpillSetRow, files: Iterable[models.SpillFileRow], grants: Iterable[models.GrantRow], epoch: int
+) -> values.SpillSet:
     return values.SpillSet(
         id=row.id,
         subtask=row.subtask,

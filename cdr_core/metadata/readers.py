@@ -88,7 +88,7 @@ class Readers:
         order = (models.SpillSetRow.subtask, models.SpillSetRow.id)
         with self._known(recovery_id) as (session, recovery):
             rows = _of(session, models.SpillSetRow, recovery_id, *order)
-            return tuple(convert.spill_set(session, row, recovery.epoch) for row in rows)
+            return convert.spill_sets(session, recovery_id, rows, recovery.epoch)
 
     def checkpoints(self, recovery_id: str) -> tuple[values.RecoveryCheckpoint, ...]:
         order = models.RecoveryCheckpointRow.checkpoint_id

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
-from cdr_core.spill.release import attempt_of, is_address, is_needed, names_of, strings
+from cdr_core.spill.release import attempt_of, is_address, is_needed, names_of
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import local_path
 from cdr_core.sweep.decide import Standing
@@ -78,13 +78,13 @@ def _rows(repository: Repository, recovery: Recovery) -> _Rows:
     checkpoints = repository.checkpoints(recovery.id)
     for checkpoint in checkpoints:
         if checkpoint.state is RecoveryCheckpointState.COMPLETED:
-            firm += [checkpoint.manifest or "", *strings(checkpoint.result)]
+            firm += [checkpoint.manifest or "", *addresses(checkpoint.result)]
     for prepared in repository.prepared(recovery.id):
         firm += [prepared.manifest, *_inside(prepared.manifest)]
     units = [unit for phase in Phase for unit in repository.units(recovery.id, phase)]
     return _Rows(
         firm=frozenset(_paths(firm)),
-        loose=frozenset(_paths(name for unit in units for name in strings(unit.result))),
+        loose=frozenset(name for unit in units for name in addresses(unit.result)),
         results=frozenset(_paths(unit.manifest for unit in units)),
         released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
         held=frozenset(name for each in sets if _at_work(each) for name in names_of(each)),
@@ -101,12 +101,12 @@ def _at_work(spill_set: SpillSet) -> bool:
 
 def _phase_names(repository: Repository, recovery_id: str) -> Iterator[str]:
     for phase in repository.phases(recovery_id):
-        yield from strings(phase.result)
+        yield from addresses(phase.result)
 
 
 def _inside(text: str) -> Iterator[str]:
     with suppress(ValueError):
-        yield from strings(json.loads(text))
+        yield from addresses(json.loads(text))
 
 
 def _paths(names: Iterable[str]) -> Iterator[str]:
@@ -114,6 +114,23 @@ def _paths(names: Iterable[str]) -> Iterator[str]:
         path = name.removeprefix("file://")
         if is_address(path):
             yield path
+
+
+def addresses(value: object) -> list[str]:
+    """Every path and object that a JSON value names. A loop over all that waits, because results of units hold ledgers
+    of thousands of numbers and the driver looks through all of them while nobody else works.
+    """
+    names: list[str] = []
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            names.append(each)
+        elif isinstance(each, dict):
+            waiting += [inner for inner in each.values() if type(inner) is not int]
+        elif isinstance(each, (list, tuple)):
+            waiting += [inner for inner in each if type(inner) is not int]
+    return list(_paths(names))
 
 
 def _follow(recovery_id: str, names: Iterable[str], without: frozenset[str], unclear: list[str]) -> frozenset[str]:
@@ -127,7 +144,7 @@ def _follow(recovery_id: str, names: Iterable[str], without: frozenset[str], unc
         found.add(name)
         if name.endswith(".json") and attempt_of(name, recovery_id) is not None:
             try:
-                waiting += _paths(strings(json.loads(_read(name))))
+                waiting += addresses(json.loads(_read(name)))
             except (FileNotFoundError, Unreadable):
                 continue  # it names nothing any more; whoever needs it will say so better than a sweep
             except (CdrError, OSError, ValueError):
