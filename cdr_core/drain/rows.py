@@ -50,7 +50,7 @@ class RowBuilder:
         self._plan, self._subtask = plan, plan.subtasks[subtask]
         self.schema = table_schema(plan, raw=raw)
         # Whoever wants any column of the value gets all of them.
-        self._wanted = None if raw else frozenset({"row_kind"})
+        self._wanted = frozenset({"row_kind", RAW} if raw else {"row_kind"})
         self._tallies: dict[int, Tally] = dict(tallies or {})
         self._left_out = np.zeros(frames.TAGS, np.int64)
         self._said: dict[tuple[int, int], Last] = dict(said or {})

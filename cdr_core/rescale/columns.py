@@ -84,18 +84,19 @@ def element_columns(
     times, values = np.empty(count, np.int64), np.empty(count, np.int64)
     frames.element_times(elements.data, elements.starts, elements.tags, times, values)
     _add_internal_times(elements, times)
-    timed = np.isin(elements.tags, _TIMED)
     columns = {
-        "exchange": _repeated(pa.array([exchange.name]), count),
+        "exchange": _repeated(exchange.name, count),
         "gate": _constant(exchange.gate, count),
         "up": _constant(channel.up, count),
         "down": _constant(channel.down, count),
         "pos": pa.array(elements.positions),
-        "ts": pa.array(times, mask=~timed),
+        "ts": pa.array(times, mask=~_TIMED[elements.tags]),
         **({RAW: _raw(elements)} if wanted is None or RAW in wanted else {}),
-        "kind": _kind_names().take(pa.array(elements.tags)),
-        "length": pa.array((elements.ends - elements.starts).astype(np.int32)),
     }
+    if wanted is None or "kind" in wanted:
+        columns["kind"] = _kind_names().take(pa.array(elements.tags))
+    if wanted is None or "length" in wanted:
+        columns["length"] = pa.array((elements.ends - elements.starts).astype(np.int32))
     if wanted is not None and wanted.isdisjoint({exchange.name, "row_kind", "key_group", "owner"}):
         return columns
     try:
@@ -107,7 +108,9 @@ def element_columns(
         raise error.at(_exact(where, elements, index), int(elements.positions[index])) from None
 
 
-_TIMED = (frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERNAL_WATERMARK)
+_TIMED = np.zeros(frames.TAGS, bool)
+_TIMED[[frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERNAL_WATERMARK]] = True
+"""By tag, whether its elements have a time."""
 
 
 def _add_internal_times(elements: Elements, times: Longs) -> None:
@@ -179,8 +182,11 @@ def _kind_names() -> pa.Array:
     return pa.array([KINDS[tag] for tag in range(frames.TAGS)])
 
 
-def _repeated(value: pa.Array, count: int) -> pa.Array:
-    return value.take(pa.array(np.zeros(count, np.int32)))
+def _repeated(text: str, count: int) -> pa.Array:
+    """The same text for every element."""
+    data = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data * count))
 
 
 def _constant(value: int, count: int) -> pa.Array:
