@@ -31,8 +31,6 @@ BATCH = 1024 * 1024
 SPOOLED_FROM = 5_000_000
 """Bytes of a frame from which on it is put together in a file instead of in memory."""
 
-_SMALLEST_FRAME = frames.LENGTH_BYTES + 1
-
 
 def paged_windows(
     channel: ChannelBytes, begin: int, end: int, position: int, page: ReadPage, spool: Path
@@ -74,7 +72,7 @@ class _Batch:
         self._make_room(min(BATCH + page.size, end - begin))
 
     def _make_room(self, size: int) -> None:
-        data, tags = np.empty(size, np.uint8), np.empty(size // _SMALLEST_FRAME + 1, np.int8)
+        data, tags = np.empty(size, np.uint8), np.empty(size // frames.SMALLEST_FRAME + 1, np.int8)
         data[: self._filled] = self._data[: self._filled]
         self._data, self._tags = data, tags
         self._starts, self._ends = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)

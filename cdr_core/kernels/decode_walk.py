@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit, types, uint64
 from numba.extending import intrinsic
 
-from cdr_core.kernels.memory import load_be32, load_le64
+from cdr_core.kernels.memory import load_be32, load_byte, load_le64
 
 END, STOP, SKIP, FIXED, STRING, BYTES, BIG, DECIMAL, REST = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MASK, BIT, FLAG, POJO, MARK, LIST, NEXT = 9, 10, 11, 12, 13, 14, 15
@@ -77,7 +77,7 @@ def read_length(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, in
     for shift in range(0, 35, 7):
         if at >= end:
             break
-        byte = np.int64(data[at])
+        byte = np.int64(load_byte(data, at))
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -27,7 +27,10 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.frames import TAG_RECORD, TAG_WATERMARK, TAG_WATERMARK_STATUS
-from cdr_core.kernels.memory import load_le64, rotate_left
+from cdr_core.kernels.memory import address_of, load_byte, load_le64, rotate_left, store_64
+
+Memory = Any
+"""An array, or its address."""
 
 Word = Any
 """A 64-bit word inside a kernel; numba knows its type, mypy has no name for it."""
@@ -47,8 +50,13 @@ _PRIME_A, _PRIME_B, _PRIME_C = uint64(PRIME_A), uint64(PRIME_B), uint64(PRIME_C)
 _MIX_A, _MIX_B, _CHAIN = uint64(MIX_A), uint64(MIX_B), uint64(CHAIN)
 
 
-_LONG = 256
-"""Bytes from which on two records are hashed side by side; of shorter ones the processor overlaps several by itself."""
+FOLD_COLUMNS = 5
+ROW_BYTES = 8 * FOLD_COLUMNS
+SIZES = slice(3, 5)
+"""The columns of a fold that count: records and raw bytes."""
+
+LONG_RECORD = 32
+"""Bytes from which on two records are hashed side by side; shorter ones are not worth the comparison."""
 
 
 @njit(forceinline=True)
@@ -61,16 +69,16 @@ def _mix(value: Word) -> Word:
 
 
 @njit(cache=True, nogil=True)
-def _short_word(data: npt.NDArray[np.uint8], at: int, end: int) -> Word:
+def _short_word(data: Memory, at: int, end: int) -> Word:
     """Up to 7 bytes one by one. Rare, and a function of its own: in place it would be longer than all around it."""
     word = uint64(0)
     for i in range(at, end):
-        word |= uint64(data[i]) << uint64(8 * (i - at))
+        word |= uint64(load_byte(data, i)) << uint64(8 * (i - at))
     return word
 
 
 @njit(forceinline=True)
-def _tail_word(data: npt.NDArray[np.uint8], begin: int, at: int, end: int) -> Word:
+def _tail_word(data: Memory, begin: int, at: int, end: int) -> Word:
     """The last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a word or longer."""
     if end - begin >= 8:
         return load_le64(data, end - 8) >> uint64(8 * (8 - (end - at)))
@@ -78,7 +86,7 @@ def _tail_word(data: npt.NDArray[np.uint8], begin: int, at: int, end: int) -> Wo
 
 
 @njit(forceinline=True)
-def _finish(data: npt.NDArray[np.uint8], begin: int, at: int, end: int, a: Word, b: Word) -> tuple[Word, Word]:
+def _finish(data: Memory, begin: int, at: int, end: int, a: Word, b: Word) -> tuple[Word, Word]:
     """Both hash words, from the state after the bytes up to ``at``, which is a multiple of two words from the start."""
     while at + 32 <= end:
         a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
@@ -106,7 +114,7 @@ def _begin(length: int) -> tuple[Word, Word]:
 
 
 @njit(forceinline=True)
-def hash_words(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
+def hash_words(data: Memory, start: int, end: int) -> tuple[Word, Word]:
     """Both hash words of ``data[start:end]``, inside another kernel."""
     a, b = _begin(end - start)
     return _finish(data, start, start, end, a, b)
@@ -115,13 +123,11 @@ def hash_words(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word,
 @njit(cache=True, nogil=True)
 def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
     """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
-    return hash_words(data, start, end)
+    return hash_words(address_of(data), start, end)
 
 
 @njit(forceinline=True)
-def _hash_two(
-    data: npt.NDArray[np.uint8], start: int, end: int, next_start: int, next_end: int
-) -> tuple[Word, Word, Word, Word]:
+def hash_two(data: Memory, start: int, end: int, next_start: int, next_end: int) -> tuple[Word, Word, Word, Word]:
     """The hash words of two records: a word of one has to wait for the word before it, not for the other record."""
     a, b = _begin(end - start)
     c, d = _begin(next_end - next_start)
@@ -140,13 +146,19 @@ def _hash_two(
 
 
 @njit(forceinline=True)
-def add_record(sums: npt.NDArray[np.uint64], lane: int, first: Word, second: Word, length: int) -> None:
+def add_words(row: Memory, first: Word, second: Word) -> None:
+    """Add the hash words of a record to a row of a fold; its records and bytes are counted otherwise."""
+    store_64(row, 0, load_le64(row, 0) + first)
+    store_64(row, 8, load_le64(row, 8) + second)
+    store_64(row, 16, load_le64(row, 16) * _CHAIN + first)
+
+
+@njit(forceinline=True)
+def add_record(row: Memory, first: Word, second: Word, length: int) -> None:
     """Add a record with these hash words to a row of a fold."""
-    sums[lane, 0] += first
-    sums[lane, 1] += second
-    sums[lane, 2] = sums[lane, 2] * _CHAIN + first
-    sums[lane, 3] += uint64(1)
-    sums[lane, 4] += uint64(length)
+    add_words(row, first, second)
+    store_64(row, 24, load_le64(row, 24) + uint64(1))
+    store_64(row, 32, load_le64(row, 32) + uint64(length))
 
 
 @njit(cache=True, nogil=True)
@@ -163,18 +175,21 @@ def fold_records(
     added to, not reset, so windows of one channel fold one after another.
     """
     count = starts.shape[0]
+    memory, rows = address_of(data), address_of(sums)
     i = 0
     while i < count:
         if lanes[i] < 0:
             i += 1
-        elif i + 1 < count and lanes[i + 1] >= 0 and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= _LONG:
-            first, second, third, fourth = _hash_two(data, starts[i], ends[i], starts[i + 1], ends[i + 1])
-            add_record(sums, lanes[i], first, second, ends[i] - starts[i])
-            add_record(sums, lanes[i + 1], third, fourth, ends[i + 1] - starts[i + 1])
+        elif (
+            i + 1 < count and lanes[i + 1] >= 0 and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= LONG_RECORD
+        ):
+            first, second, third, fourth = hash_two(memory, starts[i], ends[i], starts[i + 1], ends[i + 1])
+            add_record(rows + ROW_BYTES * lanes[i], first, second, ends[i] - starts[i])
+            add_record(rows + ROW_BYTES * lanes[i + 1], third, fourth, ends[i + 1] - starts[i + 1])
             i += 2
         else:
-            first, second = hash_words(data, starts[i], ends[i])
-            add_record(sums, lanes[i], first, second, ends[i] - starts[i])
+            first, second = hash_words(memory, starts[i], ends[i])
+            add_record(rows + ROW_BYTES * lanes[i], first, second, ends[i] - starts[i])
             i += 1
 
 
@@ -192,6 +207,7 @@ def fold_elements(
     Returns the indices of the last watermark and of the last watermark status, −1 where there is none.
     """
     count = starts.shape[0]
+    memory, rows = address_of(data), address_of(sums)
     watermark, status = -1, -1
     i = 0
     while i < count:
@@ -206,23 +222,20 @@ def fold_elements(
         elif (
             i + 1 < count
             and tags[i + 1] <= TAG_RECORD
-            and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= _LONG
+            and min(ends[i] - starts[i], ends[i + 1] - starts[i + 1]) >= LONG_RECORD
         ):
-            first, second, third, fourth = _hash_two(data, starts[i], ends[i], starts[i + 1], ends[i + 1])
-            add_record(sums, 0, first, second, ends[i] - starts[i])
-            add_record(sums, 0, third, fourth, ends[i + 1] - starts[i + 1])
+            first, second, third, fourth = hash_two(memory, starts[i], ends[i], starts[i + 1], ends[i + 1])
+            add_record(rows, first, second, ends[i] - starts[i])
+            add_record(rows, third, fourth, ends[i + 1] - starts[i + 1])
             kinds[tag] += 1
             kinds[tags[i + 1]] += 1
             i += 2
         else:
-            first, second = hash_words(data, starts[i], ends[i])
-            add_record(sums, 0, first, second, ends[i] - starts[i])
+            first, second = hash_words(memory, starts[i], ends[i])
+            add_record(rows, first, second, ends[i] - starts[i])
             kinds[tag] += 1
             i += 1
     return watermark, status
-
-
-FOLD_COLUMNS = 5
 
 
 def join_chains(left: int, right: int, right_length: int) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import njit
 
 from cdr_core.kernels.copying import copy_bytes
-from cdr_core.kernels.memory import load_be32, load_be64
+from cdr_core.kernels.memory import address_of, load_be32, load_be64, load_byte
 
 TAG_RECORD_WITH_TIMESTAMP = 0
 TAG_RECORD = 1
@@ -28,6 +28,7 @@ TAGS = 7
 
 NO_TIMESTAMP = np.iinfo(np.int64).min
 LENGTH_BYTES = 4
+SMALLEST_FRAME = LENGTH_BYTES + 1
 
 OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT, CUT_SHORT, BAD_STATUS, BAD_ATTRIBUTES = 0, 1, 2, 3, 4, 5, 6, 7
 """How a scan ended: input used up, output arrays full, or the first frame that cannot be one."""
@@ -35,8 +36,26 @@ OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT, CUT_SHORT, BAD_STATUS, BAD_ATTRIBUTE
 ACTIVE, IDLE = 0, -1
 """What a watermark status says; Flink has no others."""
 
+Memory = Any
+"""An array of bytes, or its address."""
+
 _FIXED_BODY = np.array([-1, -1, 9, 29, 5, 2, 13], dtype=np.int64)
 """Bytes of an element with its tag, where the kind fixes them; −1 = the value's own length."""
+
+
+@njit(forceinline=True)
+def check_element(data: Memory, start: int, tag: int, length: int) -> int:
+    """Whether an element with this tag can be of this length, and say what it says."""
+    if tag >= TAGS:
+        return BAD_TAG
+    fixed = _FIXED_BODY[tag]
+    if (fixed >= 0 and length != fixed) or (tag == TAG_RECORD_WITH_TIMESTAMP and length < 9):
+        return BAD_ELEMENT
+    if tag == TAG_WATERMARK_STATUS and np.int32(load_be32(data, start + 1)) not in (ACTIVE, IDLE):
+        return BAD_STATUS
+    if tag == TAG_RECORD_ATTRIBUTES and load_byte(data, start + 1) > 1:
+        return BAD_ATTRIBUTES
+    return OK
 
 
 @njit(cache=True, nogil=True)
@@ -55,8 +74,9 @@ def scan_frames(
     """
     at = 0
     count = 0
+    memory = address_of(data)
     while at + 4 <= size:
-        length: Any = np.int64(np.int32(load_be32(data, at)))
+        length: Any = np.int64(np.int32(load_be32(memory, at)))
         if length < 1:
             return count, at, BAD_LENGTH
         if at + 4 + length > limit:
@@ -65,16 +85,10 @@ def scan_frames(
             break
         if count == starts.shape[0]:
             return count, at, FULL
-        tag = data[at + 4]
-        if tag >= TAGS:
-            return count, at, BAD_TAG
-        fixed = _FIXED_BODY[tag]
-        if (fixed >= 0 and length != fixed) or (tag == TAG_RECORD_WITH_TIMESTAMP and length < 9):
-            return count, at, BAD_ELEMENT
-        if tag == TAG_WATERMARK_STATUS and np.int32(load_be32(data, at + 5)) not in (ACTIVE, IDLE):
-            return count, at, BAD_STATUS
-        if tag == TAG_RECORD_ATTRIBUTES and data[at + 5] > 1:
-            return count, at, BAD_ATTRIBUTES
+        tag = load_byte(memory, at + 4)
+        outcome = check_element(memory, at + 4, tag, length)
+        if outcome != OK:
+            return count, at, outcome
         starts[count] = at + 4
         ends[count] = at + 4 + length
         tags[count] = tag
@@ -160,20 +174,6 @@ def select_runs(
 
 
 @njit(cache=True, nogil=True)
-def place_runs(runs: npt.NDArray[np.int64], cursors: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> None:
-    """Sort runs, whose first row is the lane, by lane: each goes to the place of ``columns`` its lane's cursor says.
-
-    The rows of ``columns`` are those of the runs without the lane. The cursors move on, so that windows of one channel
-    are placed one after another; the caller has made room.
-    """
-    for i in range(runs.shape[1]):
-        place = cursors[runs[0, i]]
-        cursors[runs[0, i]] += 1
-        for row in range(columns.shape[0]):
-            columns[row, place] = runs[row + 1, i]
-
-
-@njit(cache=True, nogil=True)
 def copy_range(
     source: npt.NDArray[np.uint8],
     chunk_starts: npt.NDArray[np.int64],
@@ -239,6 +239,7 @@ def gather_chunks(
         return at
     size = logical_starts[-1]
     chunk = max(np.searchsorted(logical_starts, run_start[0] - first, side="right") - 1, 0)
+    upto, shift = logical_starts[chunk + 1], chunk_starts[chunk] - logical_starts[chunk]
     before = np.int64(0)
     for i in range(run_start.shape[0]):
         begin, end = run_start[i] - first, run_end[i] - first
@@ -246,10 +247,11 @@ def gather_chunks(
             raise ValueError("a run does not lie in its source, or does not fit its target")
         before = end
         while begin < end:
-            while logical_starts[chunk + 1] <= begin:
+            while upto <= begin:
                 chunk += 1
-            count = min(end, logical_starts[chunk + 1]) - begin
-            copy_bytes(target, at, source, chunk_starts[chunk] + begin - logical_starts[chunk], count)
+                upto, shift = logical_starts[chunk + 1], chunk_starts[chunk] - logical_starts[chunk]
+            count = min(end, upto) - begin
+            copy_bytes(target, at, source, begin + shift, count)
             begin += count
             at += count
     return at

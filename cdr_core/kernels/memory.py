@@ -1,5 +1,9 @@
-"""Unaligned loads from byte arrays, and rotation: one machine instruction each, where assembling bytes would cost four
-to eight, and shifts behind a multiplication become two multiplications.
+"""Unaligned loads and stores, and rotation: one machine instruction each, where assembling bytes would cost four to
+eight, and shifts behind a multiplication become two multiplications.
+
+Memory is an array or its address. A kernel that hands an array to a function of its own, inlined or not, mostly counts
+a reference to it before and after, which is an atomic operation and takes longer than hashing a few words; an address
+is only a number. Whoever takes one has the array at hand for as long as it is used.
 
 No bounds are checked here: a kernel compares with the end of its input before it loads.
 """
@@ -17,17 +21,25 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 
+def _pointer(context, builder, kind, memory, offset, bits):
+    """To ``offset`` bytes behind the beginning of an array, or behind an address."""
+    if isinstance(kind, types.Array):
+        begin = cgutils.create_struct_proxy(kind)(context, builder, value=memory).data
+        begin = builder.bitcast(begin, ir.IntType(8).as_pointer())
+    else:
+        begin = builder.inttoptr(memory, ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(begin, [offset]), ir.IntType(bits).as_pointer())
+
+
 def _loader(bits: int, big_endian: bool):
-    result = {16: types.uint16, 32: types.uint32, 64: types.uint64}[bits]
+    result = {8: types.uint8, 16: types.uint16, 32: types.uint32, 64: types.uint64}[bits]
 
     @intrinsic
-    def load(typingctx, array, offset):
-        signature = result(array, types.int64)
+    def load(typingctx, memory, offset):
+        signature = result(memory, types.int64)
 
         def codegen(context, builder, _signature, arguments):
-            proxy = cgutils.create_struct_proxy(array)(context, builder, value=arguments[0])
-            address = builder.gep(proxy.data, [arguments[1]])
-            word = builder.load(builder.bitcast(address, ir.IntType(bits).as_pointer()), align=1)
+            word = builder.load(_pointer(context, builder, memory, arguments[0], arguments[1], bits), align=1)
             return builder.bswap(word) if big_endian else word
 
         return signature, codegen
@@ -35,12 +47,43 @@ def _loader(bits: int, big_endian: bool):
     return load
 
 
+load_byte = _loader(8, False)
 load_be16 = _loader(16, True)
 load_be32 = _loader(32, True)
 load_be64 = _loader(64, True)
 load_le16 = _loader(16, False)
 load_le32 = _loader(32, False)
 load_le64 = _loader(64, False)
+
+
+@intrinsic
+def _store_64(typingctx, memory, offset, word):
+    def codegen(context, builder, _signature, arguments):
+        address, offset, word = arguments
+        builder.store(word, _pointer(context, builder, memory, address, offset, 64), align=1)
+        return context.get_dummy_value()
+
+    return types.void(memory, types.int64, types.uint64), codegen
+
+
+store_64: Any = _store_64
+"""``store_64(memory, offset, word)`` inside a kernel."""
+
+
+@intrinsic
+def _address_of(typingctx, array):
+    if array.layout != "C":  # whoever has the address counts on one element right behind the other
+        return None
+
+    def codegen(context, builder, _signature, arguments):
+        proxy = cgutils.create_struct_proxy(array)(context, builder, value=arguments[0])
+        return builder.ptrtoint(proxy.data, ir.IntType(64))
+
+    return types.int64(array), codegen
+
+
+address_of: Any = _address_of
+"""``address_of(array)`` inside a kernel: where its first element lies."""
 
 
 @intrinsic

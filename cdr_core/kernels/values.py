@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.decode_memory import store_le64
-from cdr_core.kernels.memory import load_be16, load_be32, load_be64, load_le64
+from cdr_core.kernels.memory import load_be16, load_be32, load_be64, load_byte, load_le64
 
 OK, BAD_CHARACTER, LONE_SURROGATE, BAD_UTF8, TOO_LARGE, BAD_BOOLEAN, BAD_TIME = 0, 20, 21, 22, 23, 24, 25
 BAD_DECIMAL, TOO_FINE, BAD_KEY, BAD_SPAN, NULL_KEY = 26, 27, 28, 29, 30
@@ -108,18 +108,18 @@ def read_unit(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """A UTF-16 code unit from its varint and where it ends; −1 where there is none, or a longer one than Flink
     writes.
     """
-    unit = np.int64(data[at])
+    unit = np.int64(load_byte(data, at))
     if unit < 0x80:
         return unit, at + 1
     if at + 1 >= stop:
         return -1, at
-    byte = np.int64(data[at + 1])
+    byte = np.int64(load_byte(data, at + 1))
     unit = (unit & 0x7F) | ((byte & 0x7F) << 7)
     if byte < 0x80:
         return (unit if byte > 0 else -1), at + 2
     if at + 2 >= stop:
         return -1, at
-    byte = np.int64(data[at + 2])
+    byte = np.int64(load_byte(data, at + 2))
     return (unit | (byte << 14) if 0 < byte <= 3 else -1), at + 3
 
 

@@ -23,9 +23,10 @@ from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.paged import paged_windows
 from cdr_core.flink.read_page import ReadPage
+from cdr_core.flink.sorting import Sorter
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
-from cdr_core.kernels import fingerprint, frames, keyed, tallying
+from cdr_core.kernels import fingerprint, frames, stretches, tallying
 
 SAMPLE_TYPE = "TUPLE<LONG, INT, LONG, STRING>"
 SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
@@ -46,7 +47,6 @@ def _warm() -> None:
         carried, counts = np.zeros((1, frames.TAGS), np.uint8), np.zeros((3, frames.TAGS), np.int64)
         frames.select_runs(window.starts, window.ends, window.tags, lanes, carried, 0, 0, counts, *columns)
         frames.gather_runs(body, 0, columns[1], columns[2], np.empty(len(body), np.uint8))
-        frames.place_runs(np.zeros((5, 1), np.int64), np.zeros(1, np.int64), np.empty((4, 1), np.int64))
         runs = np.frombuffer(np.array([0, len(body)], np.int64).tobytes(), np.int64)  # read-only, as a selection's are
         channel.gather(runs[:1], runs[1:], np.empty(len(body), np.uint8))
         frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
@@ -63,10 +63,12 @@ def _warm() -> None:
         key_groups(description, ("f0",), window.data, values, window.ends, 128)
         place = key_place(description, ("f0",))
         assert place is not None, "a long in front of everything"
-        keyed.sort_records(
-            window.data, window.starts, window.ends, window.tags, place,
-            np.zeros(128, np.int32), carried, 0, 0, sums, counts, np.empty((5, 1), np.int64),
-        )  # fmt: skip
+        with ReadPage(16) as page:
+            found, _, _ = Sorter(page).sort(channel, 0, len(body), 0, place, np.zeros(128, np.int32), sums)
+        stretches.note_stretches(window.ends, window.tags, lanes, 0, 0, 1, found)
+        stretches.count_runs(found, carried, lanes)
+        cursors, sizes = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64)
+        stretches.place_runs(found, 0, 0, carried, sizes, counts, cursors, np.empty((4, 2), np.int64))
 
 
 _warm()

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,10 @@ from cdr_core.flink.decode import BadValue
 from cdr_core.flink.keys import key_place
 from cdr_core.flink.paged import paged_windows
 from cdr_core.flink.read_page import ReadPage
+from cdr_core.flink.sorting import Sorter
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
-from cdr_core.kernels import fingerprint, frames, keyed
+from cdr_core.kernels import fingerprint, frames, stretches
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.other_elements import Rule, account, carried, kinds, rules
 from cdr_core.rescale.owners import Misplaced, lanes_of_groups, placed, record_owners
@@ -48,7 +48,7 @@ WINDOW = 1024 * 1024
 class Selection:
     """Runs of one split. By lane (= index into the channel's possible owners): the columns of its runs without the lane
     itself, the tally of its records, and its other elements by kind. ``account``: every other element of the split
-    once, by kind, as kept, merged or dropped.
+    once, by kind, as kept, merged or dropped. The runs are valid until the next selection.
     """
 
     runs: tuple[tuple[Longs, ...], ...]
@@ -61,12 +61,25 @@ class Selection:
         return self.runs[lane]
 
 
+class Room:
+    """Columns of runs, the same memory for every split: fresh memory costs more than what is written to it."""
+
+    def __init__(self) -> None:
+        self._columns = np.empty((len(RUN_COLUMNS) - 1, 0), np.int64)
+
+    def of(self, runs: int) -> Longs:
+        if self._columns.shape[1] < runs:
+            self._columns = np.empty((len(RUN_COLUMNS) - 1, runs), np.int64)
+        return self._columns
+
+
 class Selector:
     """Selects split after split with one read page, which is freed when the selector is closed."""
 
     def __init__(self, plan: Plan, context: FilterContext) -> None:
         self._plan, self._context = plan, context
         self.page = ReadPage(context.page_size)
+        self._sorter, self._columns = Sorter(self.page), Room()
         self._opened: tuple[tuple[int, bool], ChannelBytes] | None = None
 
     def close(self) -> None:
@@ -101,18 +114,20 @@ class Selector:
             )
         channel = self._open(split)
         spool = Path(self._context.spill_dirs[0])
-        runs, in_place = _Runs(of), self._in_place(planned)
-        reading = paged_windows(channel, split["start"], split["end"], split["position"], self.page, spool)
+        runs, in_place = _Runs(of, split, self._columns), self._in_place(planned)
+        at, end, position = split["start"], split["end"], split["position"]
+        if in_place is not None:
+            found, at, position = self._sorter.sort(channel, at, end, position, *in_place, runs.sums)
+            runs.add_sorted(found)
+        reading = paged_windows(channel, at, end, position, self.page, spool)
         with closing(reading):
             for window in reading:
-                rest = window if in_place is None else runs.add_keyed(window, *in_place)
-                if rest is not None:
-                    runs.add(rest, self._lanes(planned, rest, channel.where))
+                runs.add(window, self._lanes(planned, window, channel.where))
         return runs.selection()
 
     def _records_only(self, of: tuple[Rule, ...], split: Mapping[str, Any]) -> Selection:
         channel = self._open(split)
-        runs = _Runs(of)
+        runs = _Runs(of, split, self._columns)
         for window in windows(channel, split["start"], split["end"], split["position"], WINDOW):
             runs.add(window, np.where(window.records, 0, -1).astype(np.int64))
         return runs.selection()
@@ -146,62 +161,54 @@ class Selector:
 
 
 class _Runs:
-    """Runs, folds and counts of consecutive windows of one channel."""
+    """Stretches, folds and counts of one split of a channel, part after part; its runs at the end."""
 
-    def __init__(self, of: tuple[Rule, ...]) -> None:
-        self._carried = carried(of)
-        self._sums = np.zeros((len(of), fingerprint.FOLD_COLUMNS), np.uint64)
-        self._counts = np.zeros((len(of) + 2, frames.TAGS), np.int64)
-        self._room = np.empty((len(RUN_COLUMNS), 0), np.int64)
-        self._collected: list[Longs] = []
+    def __init__(self, of: tuple[Rule, ...], split: Mapping[str, Any], columns: Room) -> None:
+        self._carried, self._columns = carried(of), columns
+        self._start, self._position = split["start"], split["position"]
+        self._pieces: list[Longs] = []
+        self.sums = np.zeros((len(of), fingerprint.FOLD_COLUMNS), np.uint64)
 
-    def add_keyed(self, window: Window, place: Longs, lane_of: npt.NDArray[np.int32]) -> Window | None:
-        """Add the window's elements in one pass, as far as that goes; what is left, for :meth:`add`."""
-        self._make_room(len(window.tags), window.tags > frames.TAG_RECORD)
-        done, count = keyed.sort_records(
-            window.data, window.starts, window.ends, window.tags, place, lane_of, self._carried, window.base,
-            window.position, self._sums, self._counts, self._room,
-        )  # fmt: skip
-        self._collected.append(self._room[:, :count].copy())
-        if done == len(window.tags):
-            return None
-        parts = window.starts[done:], window.ends[done:], window.tags[done:]
-        return Window(window.data, window.base, window.position + done, *parts)
+    def add_sorted(self, found: Longs) -> None:
+        """Add stretches of elements that are in the sums already."""
+        if len(found):
+            self._pieces.append(found)
 
     def add(self, window: Window, lanes: Longs) -> None:
-        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, self._sums)
-        self._make_room(len(lanes), lanes < 0)
-        count = frames.select_runs(
-            window.starts, window.ends, window.tags, lanes, self._carried, window.base, window.position, self._counts,
-            *self._room,
-        )  # fmt: skip
-        self._collected.append(self._room[:, :count].copy())
-
-    def _make_room(self, elements: int, others: npt.NDArray[np.bool_]) -> None:
-        """For a run a record, and one a lane and other element."""
-        room = elements + int(np.count_nonzero(others)) * (len(self._carried) - 1)
-        if self._room.shape[1] < room:
-            self._room = np.empty((len(RUN_COLUMNS), room), np.int64)
+        fingerprint.fold_records(window.data, window.starts, window.ends, lanes, self.sums)
+        found = np.empty((len(lanes), stretches.STRETCH_FIELDS), np.int64)
+        count = stretches.note_stretches(
+            window.ends, window.tags, lanes, window.base, window.position, len(self._carried), found
+        )
+        self._pieces.append(found[:count])
 
     def selection(self) -> Selection:
-        *lanes, in_place, left = self._counts.tolist()
+        lanes = len(self._carried)
+        sizes, counts = np.zeros((lanes, 2), np.int64), np.zeros((lanes + 2, frames.TAGS), np.int64)
+        runs = self._by_lane(sizes, counts)
+        self.sums[:, fingerprint.SIZES] = sizes
+        *others, in_place, left = counts.tolist()
         return Selection(
-            self._by_lane(),
-            tuple(Tally.of_fold(row) for row in self._sums.tolist()),
-            tuple(kinds(row) for row in lanes),
+            runs,
+            tuple(Tally.of_fold(row) for row in self.sums.tolist()),
+            tuple(kinds(row) for row in others),
             account(in_place, left),
         )
 
-    def _by_lane(self) -> tuple[tuple[Longs, ...], ...]:
+    def _by_lane(self, sizes: Longs, counts: Longs) -> tuple[tuple[Longs, ...], ...]:
         """The columns of each lane's runs, in order."""
-        lanes = len(self._carried)
-        counts = sum((np.bincount(found[0], minlength=lanes) for found in self._collected), np.zeros(lanes, np.int64))
-        borders = np.concatenate(([0], np.cumsum(counts)))
-        columns = np.empty((len(RUN_COLUMNS) - 1, int(borders[-1])), np.int64)
-        cursors = borders[:-1].copy()
-        for found in self._collected:
-            frames.place_runs(found, cursors, columns)
-        return tuple(tuple(columns[:, begin:end]) for begin, end in pairwise(borders))
+        most = np.zeros(len(self._carried), np.int64)
+        for piece in self._pieces:
+            stretches.count_runs(piece, self._carried, most)
+        firsts = np.cumsum(most) - most
+        columns = self._columns.of(int(most.sum()))
+        cursors = np.stack((firsts, np.full_like(firsts, -1)), axis=1)
+        start, position = self._start, self._position
+        for piece in self._pieces:
+            stretches.place_runs(piece, start, position, self._carried, sizes, counts, cursors, columns)
+            _, start, position = piece[-1].tolist()
+        borders = zip(firsts.tolist(), cursors[:, 0].tolist(), strict=True)
+        return tuple(tuple(columns[:, begin:end]) for begin, end in borders)
 
 
 def _whole(split: Mapping[str, Any]) -> Selection:

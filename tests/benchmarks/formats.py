@@ -17,7 +17,7 @@ from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.kernels import frames
 from cdr_core.rescale.source import open_channel
-from tests.benchmarks.baselines import copy_memory, scan_in_python
+from tests.benchmarks.baselines import copy_memory, scan_in_python, warm_python
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds
 from tests.benchmarks.inputs import LONG_KEY, RECORDS, checkpoint, held, plan_of, state_files
 
@@ -42,6 +42,7 @@ def _decode(bench: Bench) -> Figure:
     channel = open_channel(plan_of(folder, "1"), 0)
     data = _bytes(channel)
     plain = data.tobytes()
+    warm_python()
     measured, baseline = bench.taking_turns(
         lambda: core_seconds(lambda: decode_channel(channel)),
         lambda: core_seconds(lambda: scan_in_python(plain)),

@@ -17,7 +17,7 @@ from cdr_core.rescale.scanning import scan_channel
 from cdr_core.rescale.selection import Selection, Selector
 from cdr_core.rescale.source import open_channel
 from cdr_core.settings import DEFAULT_PAGE_SIZE
-from tests.benchmarks.baselines import copy_memory, scan_in_python
+from tests.benchmarks.baselines import copy_memory, scan_in_python, warm_python
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds
 from tests.benchmarks.inputs import LONG_KEY, SPLIT, SQL_KEY, STRING_KEY, checkpoint, plan_of
 
@@ -121,6 +121,7 @@ def _beside_memcpy(bench: Bench, name: str, what: str, chain: Chain, work: Calla
 
 def _small_records(bench: Bench) -> Iterator[Figure]:
     asked = 8.0
+    warm_python()
     for kind in (LONG_KEY, STRING_KEY, SQL_KEY):
         bench.say(f"kernels: making 100-byte records with {kind} keys")
         folder = checkpoint(bench.scratch / f"k-{kind}", bench.sizes.buffer, "1", "100-100", kind)

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdr_core.flink import sorting
 from cdr_core.flink.encode import encode_value
 from cdr_core.flink.keys import key_groups, key_place
+from cdr_core.flink.read_page import ReadPage
+from cdr_core.flink.sorting import Sorter
 from cdr_core.flink.types import parse_type
-from cdr_core.kernels import fingerprint, frames, keyed
+from cdr_core.kernels import fingerprint, frames, stretches
+from tests.kernels.test_windows import channel
 
 GROUPS, LANES = 128, 3
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -51,11 +55,13 @@ def record(kind: str, key: Any, rest: str = "rest", time: int | None = None) -> 
 
 
 class Scanned:
-    """Elements as a window has them, and both ways over them."""
+    """Elements of a channel that may be cut anywhere, and both ways over them."""
 
-    def __init__(self, kind: str, elements: list[bytes]) -> None:
+    def __init__(self, kind: str, elements: list[bytes], cut: int = 0, page: int = 64) -> None:
         self.kind = kind
-        self.data = np.frombuffer(b"".join(struct.pack(">i", len(e)) + e for e in elements) or b"\0", np.uint8).copy()
+        framed = b"".join(struct.pack(">i", len(e)) + e for e in elements)
+        self.channel, self.page = channel([framed[:cut], framed[cut:]], 1), ReadPage(page)
+        self.data = np.frombuffer(framed or b"\0", np.uint8).copy()
         ends = np.cumsum([len(e) + 4 for e in elements], dtype=np.int64)
         self.starts = ends - np.array([len(e) for e in elements], dtype=np.int64)
         self.ends = ends
@@ -64,21 +70,42 @@ class Scanned:
         self.carried[:2, frames.TAG_WATERMARK] = 1
         self.lane_of = (np.arange(GROUPS) % LANES).astype(np.int32)
 
-    def _results(self) -> tuple[Any, Any, Any]:
-        room = LANES * len(self.tags) + 1
+    def _results(self) -> tuple[Any, Any]:
         sums = np.zeros((LANES, fingerprint.FOLD_COLUMNS), np.uint64)
-        return sums, np.zeros((LANES + 2, frames.TAGS), np.int64), np.zeros((5, room), np.int64)
+        return sums, np.zeros((LANES + 2, frames.TAGS), np.int64)
 
     def in_one_pass(self) -> tuple[int, Any]:
-        sums, counts, runs = self._results()
-        done, found = keyed.sort_records(
-            self.data, self.starts, self.ends, self.tags, place_of(self.kind), self.lane_of, self.carried, 1000, 50,
-            sums, counts, runs,
-        )  # fmt: skip
-        return done, [each.tolist() for each in (sums, counts, runs[:, :found])]
+        sums, counts = self._results()
+        found, at, position = Sorter(self.page).sort(
+            self.channel, 0, self.channel.size, 50, place_of(self.kind), self.lane_of, sums
+        )
+        assert not self.page.in_use
+        assert self.page.counts.bytes == at
+        runs, sizes = self._placed(found, counts)
+        sums[:, fingerprint.SIZES] = sizes
+        return position - 50, [sums.tolist(), counts.tolist(), runs]
+
+    def _placed(self, found: Any, counts: Any) -> tuple[list[list[Any]], Any]:
+        """The runs of each lane, and its records and bytes."""
+        room, sizes = LANES * len(self.tags) + 1, np.zeros((LANES, 2), np.int64)
+        most, columns = np.zeros(LANES, np.int64), np.zeros((4, LANES * room), np.int64)
+        cursors = np.array([[lane * room, -1] for lane in range(LANES)], np.int64)
+        stretches.count_runs(found, self.carried, most)
+        stretches.place_runs(found, 0, 50, self.carried, sizes, counts, cursors, columns)
+        ends = cursors[:, 0].tolist()
+        assert all(end - lane * room <= most[lane] for lane, end in enumerate(ends))
+        return [columns[:, lane * room : end].tolist() for lane, end in enumerate(ends)], sizes
 
     def in_the_general_way(self) -> Any:
-        sums, counts, runs = self._results()
+        sums, counts = self._results()
+        runs = np.zeros((5, LANES * len(self.tags) + 1), np.int64)
+        lanes = self.lanes()
+        fingerprint.fold_records(self.data, self.starts, self.ends, lanes, sums)
+        found = frames.select_runs(self.starts, self.ends, self.tags, lanes, self.carried, 0, 50, counts, *runs)
+        runs = runs[:, :found]
+        return [sums.tolist(), counts.tolist(), [runs[1:, runs[0] == lane].tolist() for lane in range(LANES)]]
+
+    def lanes(self) -> Any:
         records = self.tags <= frames.TAG_RECORD
         times, values = np.empty(len(self.tags), np.int64), np.empty(len(self.tags), np.int64)
         frames.element_times(self.data, self.starts, self.tags, times, values)
@@ -88,11 +115,14 @@ class Scanned:
         )
         lanes = np.full(len(self.tags), -1, np.int64)
         lanes[records] = self.lane_of[groups]
-        fingerprint.fold_records(self.data, self.starts, self.ends, lanes, sums)
-        found = frames.select_runs(
-            self.starts, self.ends, self.tags, lanes, self.carried, 1000, 50, counts, *runs
-        )  # fmt: skip
-        return [each.tolist() for each in (sums, counts, runs[:, :found])]
+        return lanes
+
+    def stretches_of_windows(self) -> tuple[Any, Any]:
+        """What the stretches of windows come to, which are noted when lanes are known."""
+        counts = self._results()[1]
+        found = np.empty((len(self.tags), stretches.STRETCH_FIELDS), np.int64)
+        count = stretches.note_stretches(self.ends, self.tags, self.lanes(), 0, 50, LANES, found)
+        return self._placed(found[:count], counts)[0], counts.tolist()
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -107,8 +137,11 @@ def test_one_pass_and_the_general_way_find_the_same(kind: str, drawn: st.DataObj
         st.none() | LONG,
     )
     elements = drawn.draw(st.lists(one | st.sampled_from([WATERMARK, MARKER]), max_size=12))
-    scanned = Scanned(kind, elements)
-    assert scanned.in_one_pass() == (len(elements), scanned.in_the_general_way())
+    size = sum(len(element) + 4 for element in elements)
+    scanned = Scanned(kind, elements, drawn.draw(st.integers(0, size)), drawn.draw(st.integers(1, 80)))
+    sums, counts, runs = scanned.in_the_general_way()
+    assert scanned.in_one_pass() == (len(elements), [sums, counts, runs])
+    assert scanned.stretches_of_windows() == (runs, counts)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +161,56 @@ def test_one_pass_and_the_general_way_find_the_same(kind: str, drawn: st.DataObj
 )
 def test_a_record_whose_key_cannot_be_read_is_left_to_the_general_way(kind: str, bad: bytes) -> None:
     good = record(kind, {"STRING": "one"}.get(kind, 1))
-    done, (sums, _, runs) = Scanned(kind, [good, WATERMARK, bad, good]).in_one_pass()
-    assert done == 2
-    assert sum(row[3] for row in sums) == 1
-    assert len(runs[0]) >= 1
+    for page in (1, 7, 4096):
+        done, (sums, _, _) = Scanned(kind, [good, WATERMARK, bad, good], page=page).in_one_pass()
+        assert done == 2
+        assert sum(row[3] for row in sums) == 1
+
+
+@pytest.mark.parametrize("page", [1, 5, 16, 4096])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x01\x07",
+        b"\x00\x00\x00\x02\x02\x00",
+        b"\x00\x00\x10\x00\x01",
+        b"\x00\x00",
+    ],
+)
+def test_a_frame_that_cannot_be_one_is_left_to_the_general_way_and_its_bytes_are_not_counted(
+    bad: bytes, page: int
+) -> None:
+    good = record("LONG", 1)
+    scanned = Scanned("LONG", [good, good], page=page)
+    whole = scanned.channel.size
+    scanned.channel = channel([scanned.data.tobytes() + bad])
+    assert scanned.in_one_pass()[0] == 2
+    assert scanned.page.counts.bytes == whole
+
+
+def test_a_frame_that_is_longer_than_what_is_held_is_left_to_the_general_way() -> None:
+    good = record("LONG", 1)
+    scanned = Scanned("LONG", [good, record("LONG", 2, "x" * sorting.HELD), good])
+    assert scanned.in_one_pass()[0] == 1
+    assert scanned.page.counts.bytes == len(good) + 4
+
+
+def test_stretches_get_room_when_they_need_it() -> None:
+    elements = [record("LONG", key % 50, "") for key in range(5000)]
+    scanned = Scanned("LONG", elements, page=4096)
+    assert scanned.in_one_pass() == (len(elements), scanned.in_the_general_way())
+
+
+def test_only_what_crosses_a_border_between_two_fillings_spans() -> None:
+    """001-11: once each, however many fillings it takes."""
+    exact = record("LONG", 1, "x" * 50)
+    size = len(exact) + 4
+    for page, spanning in ((size, 0), (size + 1, 4), (size // 2, 5), (5 * size, 0)):
+        scanned = Scanned("LONG", [exact] * 5, page=page)
+        scanned.in_one_pass()
+        assert scanned.page.counts.spanning == spanning
 
 
 def test_a_key_group_that_no_lane_has_is_left_to_the_general_way() -> None:

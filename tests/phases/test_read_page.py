@@ -9,7 +9,7 @@ import pytest
 
 from cdr_core.errors import IllegalState, SettingsRefused
 from cdr_core.flink.read_page import PageCounts, ReadPage
-from cdr_core.kernels import keyed
+from cdr_core.kernels import keyed_pages
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
@@ -69,7 +69,7 @@ def test_channels_with_one_possible_owner_never_touch_the_page(
         raise AssertionError("a channel that passes through was decoded")
 
     monkeypatch.setattr(selection, "record_owners", decoded)
-    monkeypatch.setattr(keyed, "sort_records", decoded)
+    monkeypatch.setattr(keyed_pages, "sort_pages", decoded)
     monkeypatch.setattr(selection, "paged_windows", decoded)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     _, _, counts = filtered(str(checkpoint.path), str(checkpoint.spec), tmp_path / "out", "same")
@@ -152,7 +152,7 @@ def test_an_error_in_the_filter_gives_the_page_back_and_frees_it(
         raise ZeroDivisionError("injected")
 
     monkeypatch.setattr(selection, "ReadPage", Watched)
-    monkeypatch.setattr(keyed, "sort_records", fail)
+    monkeypatch.setattr(keyed_pages, "sort_pages", fail)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     with pytest.raises(Exception, match="injected"):
         filtered(str(checkpoint.path), str(checkpoint.spec), tmp_path / "out", "2")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cdr_core.errors import Unbalanced
-from cdr_core.kernels import keyed
+from cdr_core.flink.sorting import Sorter
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
@@ -128,13 +128,13 @@ def test_a_record_without_an_owner_fails_the_filter_with_its_channels_name(
 def test_a_record_that_one_pass_over_a_window_misses_fails_the_filter(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = keyed.sort_records
+    whole = Sorter.sort
 
-    def one_less(data: Any, starts: Any, ends: Any, tags: Any, *rest: Any) -> Any:
-        done, runs = whole(data, starts[1:], ends[1:], tags[1:], *rest)
-        return done + 1, runs
+    def one_less(*arguments: Any) -> Any:
+        found, at, position = whole(*arguments)
+        return found[:-1], at, position
 
-    monkeypatch.setattr(keyed, "sort_records", one_less)
+    monkeypatch.setattr(Sorter, "sort", one_less)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="records where"):
