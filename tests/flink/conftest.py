@@ -14,6 +14,11 @@ from tests.support.relocate import relocate
 
 ALL = os.environ.get("FLINK_TESTS") == "all"
 
+SECONDS = 1500
+"""Of a test, where all run: some start Flink six times, one JVM at a time, on cores that others may need as well. A JVM
+has a time limit of its own (``harness/job.py``).
+"""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: runs in make test-flink only")
@@ -21,7 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if not ALL and item.get_closest_marker("full"):
+        if ALL:
+            item.add_marker(pytest.mark.timeout(SECONDS))
+        elif item.get_closest_marker("full"):
             item.add_marker(pytest.mark.skip(reason="make test-flink runs it"))
 
 
