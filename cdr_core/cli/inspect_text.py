@@ -17,7 +17,8 @@ UNFIT = "announced sizes do not fit the chunks"
 
 NOTHING = (
     "no operator has channel state: nothing was in flight, the checkpoint was an aligned one, or it could not be "
-    "unaligned (Flink switches that off for an input that is broadcast or pointwise: forward, rescale)"
+    "unaligned (Flink switches that off for an input that is broadcast or pointwise: forward, rescale; 2.3 also for "
+    "one with a custom partitioner)"
 )
 """Why there may be nothing to recover."""
 
