@@ -28,9 +28,12 @@ class Job:
 
     ``job`` is ``a`` (keyed strings), ``d`` (rebalanced bytes), ``g`` (two keyed inputs, strings and bytes), ``l`` (as
     a, with operator state of every kind) or ``t`` (as a, with timers, and windows behind a second exchange); specs go
-    by letter in ``tests/fixtures/specs``, that of l is a's. Each source has ``generators`` generators of ``records``
-    records: enough that none has reached its end at the last checkpoint. The second source of job g has
-    ``second_records`` if that is not 0: few enough that it has. Payloads have ``shortest`` to ``longest`` characters.
+    by letter in ``tests/fixtures/specs``, that of l is a's. Those whose spec is in ``test_shapes.py`` are ``c`` (a, and
+    broadcast state behind it), ``k`` (a, with keyed state of every kind), ``o`` (a side output), ``p`` (any
+    ``partitioner``) and ``u`` (a union). ``sources`` is the parallelism of the generators if that is not 0. Each source
+    has ``generators`` generators of ``records`` records: enough that none has reached its end at the last checkpoint.
+    The second source of job g has ``second_records`` if that is not 0: few enough that it has. Payloads have
+    ``shortest`` to ``longest`` characters.
     The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
     ``checkpoints`` in all, and not before the slow operator has taken ``after_records`` since the job was started.
     ``flink`` are options of Flink. ``shipped`` is a job of a checkpoint that this harness did not make (``b`` and ``e``
@@ -41,6 +44,8 @@ class Job:
     version: str = "2.3.0"
     job: str = "a"
     parallelism: int = 3
+    sources: int = 0
+    partitioner: str = ""
     generators: int = 3
     records: int = 4000
     second_records: int = 0
@@ -64,7 +69,7 @@ class Job:
 
     @property
     def keyed(self) -> bool:
-        return self.job != "d"
+        return self.job not in ("d", "p")
 
     def records_of(self, generator: int) -> int:
         """How many records a generator has; those of a second source count from ``SECOND_SOURCE``."""
@@ -73,7 +78,7 @@ class Job:
     @property
     def all_records(self) -> Iterator[tuple[int, int]]:
         """Every record there ever is, as (generator, sequence number)."""
-        firsts = [0, SECOND_SOURCE] if self.job == "g" else [0]
+        firsts = [0, SECOND_SOURCE] if self.job in ("g", "u") else [0]
         for generator in (first + number for first in firsts for number in range(self.generators)):
             yield from ((generator, sequence) for sequence in range(self.records_of(generator)))
 

@@ -99,13 +99,13 @@ def judge(job: Job, in_flight: Iterable[Identity], seen: Seen) -> Verdict:
         repeated=tuple(sorted(identity for identity, n in times.items() if n > 1)),
         damaged=tuple(sight.identity for sight in seen.sights if not sight.intact),
         misplaced=tuple(sight.identity for sight in seen.sights if not sight.home),
-        out_of_order=_out_of_order(seen.sights) if job.keyed else (),
+        out_of_order=out_of_order(seen.sights) if job.keyed else (),
         miscounted=_miscounted(job, seen.sights) if job.keyed else (),
         processed=len(seen.sights),
     )
 
 
-def _out_of_order(sights: Iterable[Sight]) -> tuple[Identity, ...]:
+def out_of_order(sights: Iterable[Sight]) -> tuple[Identity, ...]:
     last: dict[tuple[int, int], int] = {}
     wrong = []
     for sight in sights:

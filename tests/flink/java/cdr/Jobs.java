@@ -29,7 +29,7 @@ final class Jobs {
     private static final int WINDOW_MILLIS = 200;
     private static final int RECORDS_PER_WATERMARK = 50;
     /** Generators of a second source count from here, so that no two records are alike. */
-    private static final int SECOND = 100;
+    static final int SECOND = 100;
 
     private Jobs() {}
 
@@ -79,7 +79,7 @@ final class Jobs {
                 slow = late(env, options);
                 break;
             default:
-                throw new IllegalArgumentException("there is no job " + options.job);
+                slow = Shapes.build(env, options);
         }
         slow.sinkTo(new DiscardingSink<>()).uid("sink");
     }
@@ -100,7 +100,7 @@ final class Jobs {
     }
 
     @SuppressWarnings("unchecked")
-    private static <P> DataStream<Tuple4<Long, Integer, Long, P>> generator(
+    static <P> SingleOutputStreamOperator<Tuple4<Long, Integer, Long, P>> generator(
             StreamExecutionEnvironment env, Options options, String uid, int first, long records, Class<P> payload) {
         TypeInformation<P> type = payload == String.class
                 ? (TypeInformation<P>) Types.STRING
@@ -111,13 +111,13 @@ final class Jobs {
                         .withTimestampAssigner((number, none) -> EPOCH + number % records)
                 : WatermarkStrategy.noWatermarks();
         return env.fromSource(new NumberSequenceSource(0, options.generators * records - 1), time, uid + "-numbers")
-                .uid(uid + "-numbers")
+                .uid(uid + "-numbers").setParallelism(options.sources())
                 .map(new ToRecord<P>(options, uid, first, records, payload))
-                .name(uid).uid(uid)
+                .name(uid).uid(uid).setParallelism(options.sources())
                 .returns(Types.TUPLE(Types.LONG, Types.INT, Types.LONG, type));
     }
 
-    private static final class Key<P> implements KeySelector<Tuple4<Long, Integer, Long, P>, Long> {
+    static final class Key<P> implements KeySelector<Tuple4<Long, Integer, Long, P>, Long> {
         @Override
         public Long getKey(Tuple4<Long, Integer, Long, P> record) {
             return record.f0;

@@ -11,6 +11,10 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
 public final class Options implements Serializable {
     public String job;
     public int parallelism;
+    /** Of the generators, where it is another one; else 0. */
+    public int sources;
+    /** Of job p. */
+    public String partitioner;
     public int maxParallelism;
     public int generators;
     public long records;
@@ -32,6 +36,10 @@ public final class Options implements Serializable {
 
     static Options read(String file) throws Exception {
         return new ObjectMapper().readValue(new File(file), Options.class);
+    }
+
+    int sources() {
+        return sources > 0 ? sources : parallelism;
     }
 
     boolean restores() {

@@ -47,7 +47,7 @@ public final class Run {
         jobs.accept(env, options);
         MiniClusterConfiguration size = new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration)
-                .setNumTaskManagers(options.parallelism)
+                .setNumTaskManagers(Math.max(options.parallelism, options.sources()))
                 .setNumSlotsPerTaskManager(1)
                 .build();
         try (MiniCluster cluster = new MiniCluster(size)) {

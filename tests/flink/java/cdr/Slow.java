@@ -31,7 +31,12 @@ final class Slow {
         private transient ValueState<Long> counts;
 
         Keyed(Options options) {
-            seen = new Seen("slow", options, true);
+            this(options, "slow");
+        }
+
+        /** Writes down what it has seen by another name. */
+        Keyed(Options options, String name) {
+            seen = new Seen(name, options, true);
         }
 
         @Override
