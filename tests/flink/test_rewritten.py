@@ -18,6 +18,7 @@ from tests.audit.recovered import spoil_tag
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed
 from tests.support import draining, inline
+from tests.support.bucket import Bucket, key_of
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 from tests.support.oracle import Element
 
@@ -26,7 +27,7 @@ NEW_RECORDS = 6000
 """That flow after a restore, before the next checkpoint."""
 
 
-def recover(source: Path, spec: Path, parallelism: str, out: Path, **more: Any) -> Mapping[str, Any]:
+def recover(source: Path | str, spec: Path, parallelism: str, out: Path | str, **more: Any) -> Mapping[str, Any]:
     """The receipt of a recovery into ``out``."""
     request = RecoveryRequest(str(source), str(spec), parallelism, f"checkpoint:{out}", **more)
     repository, recovery, settings = inline.start(request)
@@ -90,6 +91,22 @@ def test_output_state_that_became_input_state_is_restored_exactly_once(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_checkpoint_from_s3_to_s3_is_restored_exactly_once(
+    flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, bucket: Bucket, parallelism: int
+) -> None:
+    """Brought here to be restored: the packages that Flink comes in cannot read S3."""
+    source, target = fixture_checkpoint(FIXTURE), bucket.uri()
+    recover(bucket.upload(source.path), source.spec, str(parallelism), target)
+    here = tmp_path / "chk-2"
+    for key in bucket.keys(target):
+        file = here / key.removeprefix(f"{key_of(target)}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bucket.get(f"{target}/{file.relative_to(here)}"))
+    require_restored(source, here, parallelism)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -109,6 +126,8 @@ def test_a_checkpoint_of_any_backend_is_restored_at_the_same_parallelism(
     require_restored(source, tmp_path / "chk-2", 2)
 
 
+_INLINE = {"execution.checkpointing.data-inline-threshold": "1mb"}
+
 MADE = {
     "keyed strings, 3 to 2": (Job(records=9000), "a", 2),
     "keyed strings, 3 to 5": (Job(records=9000), "a", 5),
@@ -121,12 +140,29 @@ MADE = {
     "large records, 3 to 2": (Job(job="d", shortest=32000, longest=33500, records=6000, pause_micros=2000), "d", 2),
     "rebalanced, 4 to 3": (Job(job="d", parallelism=4, generators=4, records=9000, timestamps=False), "d", 3),
     "keyed strings inline, 3 to 5": (
-        Job(records=9000, flink={"execution.checkpointing.data-inline-threshold": "1mb"}),
+        Job(records=9000, flink=_INLINE),
         "a",
         5,
     ),
     "two keyed inputs, 7 to 2": (Job(job="g", parallelism=7, generators=7, records=4000), "g", 2),
     "two keyed inputs, 4 to 6": (Job(job="g", parallelism=4, generators=4, records=6000), "g", 6),
+    "two keyed inputs inline, 7 to 2": (
+        Job(job="g", parallelism=7, generators=7, records=4000, flink=_INLINE),
+        "g",
+        2,
+    ),
+    "rebalanced inline, 4 to 3": (
+        Job(job="d", parallelism=4, generators=4, records=9000, timestamps=False, flink=_INLINE),
+        "d",
+        3,
+    ),
+    "keyed strings on Flink 1.20, 3 to 5": (Job(version="1.20.5", records=9000), "a", 5),
+    "keyed strings on Flink 2.0, 3 to 2": (Job(version="2.0.2", records=9000), "a", 2),
+    "two keyed inputs on Flink 1.20, 4 to 3": (
+        Job(version="1.20.5", job="g", parallelism=4, generators=4, records=6000),
+        "g",
+        3,
+    ),
 }
 
 

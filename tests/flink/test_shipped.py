@@ -13,23 +13,30 @@ from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
 AGGREGATION = "308dea0bcb8d4cff9f3035193e1b010e"
 
+ROCKSDB = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
+
 CASES = [
     ("a_p3_thr0", 2),
     ("a_p3_thr0", 3),
     ("a_p3_thr0", 5),
     ("a_p3_thr1mb", 2),
+    ("a_p3_thr1mb", 3),
+    ("a_p3_thr1mb", 5),
     ("b_p3_thr0", 2),
     ("d_p4_thr0", 3),
     ("e_p4_seg32k", 6),
     ("f_p3_thr0", 2),
     ("f_p3_thr0", 5),
     ("g_p7_thr0", 2),
+    ("r_p3_rocks_inc_true", 2),
+    ("r_p3_rocks_inc_true", 3),
+    ("r_p3_rocks_inc_true", 5),
 ]
 
 
 def job_of(source: FixtureCheckpoint) -> Job:
     """With so many records that thousands are still to come, half of them while it goes on."""
-    letter, parallelism = source.name[0], int(source.name.split("_")[1].removeprefix("p"))
+    letter, parallelism = source.name[0].replace("r", "a"), int(source.name.split("_")[1].removeprefix("p"))
     large = letter == "b"
     last: dict[int, int] = {}
     for generator, sequence in in_flight(source):
@@ -47,6 +54,7 @@ def job_of(source: FixtureCheckpoint) -> Job:
         pause_micros=500,
         checkpoints=1,
         fill_millis=0,
+        flink=ROCKSDB if source.name.startswith("r") else {},
     )
 
 
