@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,38 +85,49 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Co
     )
 
 
-def _spill_and_drain(made: Recovery, workers: ProcessWorkers) -> tuple[float, float]:
-    """Seconds of the units' own work in both phases."""
+def _spill_and_drain(
+    made: Recovery, workers: ProcessWorkers, spilled: Callable[[], object] = lambda: None
+) -> tuple[float, float]:
+    """Seconds of the units' own work in both phases; ``spilled`` is called between them."""
     made.run(Phase.READ, workers)
     made.run(Phase.FILTER, workers)
     begun = workers.busy
     made.run(Phase.SPILL, workers)
-    spilled = workers.busy
+    after = workers.busy
+    spilled()
     made.run(Phase.DRAIN, workers)
-    return spilled - begun, workers.busy - spilled
+    return after - begun, workers.busy - after
+
+
+def _files_of_units(made: Recovery) -> dict[Path, int]:
+    """What the units of spill left for good, with its size: segments, positions, manifests, results."""
+    manifests = [Path(row.manifest) for row in made.repository.units(made.id, Phase.SPILL)]
+    folders = {Path(row.manifest).parent for row in made.repository.spill_sets(made.id)}
+    files = {file for folder in folders for file in folder.rglob("*") if file.is_file()}
+    return {file: file.stat().st_size for file in sorted({*files, *manifests})}
 
 
 def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Figure]:
     spilled: list[float] = []
     drained: list[float] = []
-    sizes: list[int] = []
+    sizes: dict[Path, int] = {}
 
     def spill() -> float:
+        sizes.clear()
         with recovery(folder, bench.after, "none:") as made:
-            first, second = _spill_and_drain(made, workers)
-            sizes[:] = [file["bytes"] for result in made.results(Phase.SPILL) for file in result["files"]]
+            first, second = _spill_and_drain(made, workers, lambda: sizes.update(_files_of_units(made)))
         spilled.append(first)
         drained.append(second)
         return first
 
     def plain_writes() -> float:
-        taken = seconds(lambda: write_files(bench.scratch / "written", sizes))
+        taken = seconds(lambda: write_files(bench.scratch / "written", list(sizes.values())))
         shutil.rmtree(bench.scratch / "written")
         return taken
 
     _, baseline = bench.taking_turns(spill, plain_writes)
     both = [first + second for first, second in zip(spilled[-bench.runs :], drained[-bench.runs :], strict=True)]
-    total = sum(sizes)
+    total = sum(sizes.values())
     for name, what, measured, bar in (
         ("spill-disk", "the work of spill, one process, on a disk", spilled[-bench.runs :], Bar(low=0.8)),
         ("spill-and-drain-disk", "the same, and of drain (target `none:`) from that disk", both, Bar()),
@@ -124,7 +135,7 @@ def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Fi
         yield Figure(
             name,
             what,
-            "writing as many files of the same sizes one after another, each synced",
+            "writing the files that it leaves, of the same sizes, one after another, each synced",
             "MB/s",
             speeds(total, measured),
             speeds(total, baseline),
