@@ -85,7 +85,7 @@ def check(tiers: Sequence[Tier], spaces: Sequence[Space], expected: int, segment
         _check_one(tier, space, segment_size, setting)
     for number, tier in enumerate(tiers):
         for other in tiers[:number]:
-            if Path(tier.path) == Path(other.path) or _inside(tier, other) or _inside(other, tier):
+            if _inside(tier, other) or _inside(other, tier):
                 raise SettingsRefused(
                     f"spill directories {other.path} and {tier.path} overlap", hint=f"correct {setting}"
                 )
@@ -141,4 +141,5 @@ def _check_one(tier: Tier, space: Space, segment_size: int, setting: str) -> Non
 
 
 def _inside(inner: Tier, outer: Tier) -> bool:
-    return os.path.realpath(inner.path).startswith(os.path.realpath(outer.path).rstrip("/") + "/")
+    """Whether one is the other or below it, also where links lead there: its room would be counted twice."""
+    return Path(os.path.realpath(inner.path)).is_relative_to(os.path.realpath(outer.path))

@@ -83,6 +83,14 @@ def test_a_tier_inside_another_is_refused() -> None:
         tiers.check([Tier("/disk", GIB), Tier("/disk/fast", GIB)], [DISK, DISK], 1, MIB, "CDR_SPILL_DIRS")
 
 
+def test_one_directory_under_two_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    names = [Tier(str(tmp_path / name), GIB) for name in ("disk", "link")]
+    with pytest.raises(SettingsRefused, match=r"disk and .*link overlap"):
+        tiers.check(names, [DISK, DISK], 1, MIB, "CDR_SPILL_DIRS")
+
+
 def test_without_spill_directories_the_workspace_is_the_one_tier(tmp_path: Path) -> None:
     assert tiers_of((), f"{tmp_path}/r-1") == (Tier(str(tmp_path), None),)
     assert tiers_of([SpillDir("/shm", 5)], f"{tmp_path}/r-1") == (Tier("/shm", 5),)
