@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cdr_core.metadata.progress import rest_s
 from cdr_core.phases.driver import Progress as PhaseProgress
 
 LINE_SECONDS = 1.0
@@ -100,4 +101,5 @@ def _units(progress: PhaseProgress) -> str:
 def _left(progress: PhaseProgress, seconds: float) -> int:
     """Seconds that the rest takes if it goes on like this."""
     rest = max((progress.bytes_total or 0) - progress.bytes, 0)
-    return round(seconds * rest / progress.bytes)
+    at_this_pace = rest_s(rest, progress.running.values())
+    return round(seconds * rest / progress.bytes if at_this_pace is None else at_this_pace)

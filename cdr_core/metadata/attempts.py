@@ -49,7 +49,7 @@ def begin(session: Session, recovery: RecoveryRow, phase: Phase, runner: Runner)
 def start_phase(row: PhaseRow) -> None:
     row.state = move(row.state, PhaseState.RUNNING)
     row.started_at = row.started_at or utc_now()
-    row.ended_at = None
+    row.ended_at = row.running = None
 
 
 def running_attempts(session: Session, recovery_id: str) -> Sequence[AttemptRow]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 from cdr_core.metadata.states import PhaseState
-from cdr_core.metadata.values import PhaseProgress
+from cdr_core.metadata.values import PhaseProgress, UnitProgress
 
 
 def phase_status(row: PhaseProgress, now: datetime) -> dict[str, Any]:
@@ -39,11 +40,26 @@ def bytes_so_far(row: PhaseProgress) -> int:
 
 
 def eta_s(row: PhaseProgress, now: datetime) -> float | None:
-    """Seconds left if the rest takes as long as what is done took; unknown before anything is."""
-    if row.started_at is None or row.ended_at is not None or not row.bytes_total or not bytes_so_far(row):
+    """Seconds left at the pace of the units under way; where none of them says, at that of the phase so far. Unknown
+    before anything is done, and where nothing runs.
+    """
+    if row.state is not PhaseState.RUNNING or row.started_at is None or not row.bytes_total or not bytes_so_far(row):
         return None
-    elapsed = (now - row.started_at).total_seconds()
-    return round(elapsed * max(row.bytes_total - bytes_so_far(row), 0) / bytes_so_far(row), 1)
+    rest = max(row.bytes_total - bytes_so_far(row), 0)
+    at_this_pace = rest_s(rest, row.running.values())
+    if at_this_pace is not None:
+        return round(at_this_pace, 1)
+    return round((now - row.started_at).total_seconds() * rest / bytes_so_far(row), 1)
+
+
+def rest_s(rest: int, running: Collection[UnitProgress]) -> float | None:
+    """Seconds that so many bytes take at the pace of these units, and no less than the slowest of them needs.
+
+    A unit's pace is that of its current try: neither what earlier attempts did nor the time between them is in it.
+    """
+    known = [(unit.bytes_total - unit.bytes, unit.eta_s) for unit in running if unit.bytes_total and unit.eta_s]
+    pace = sum(left / seconds for left, seconds in known if left > 0)
+    return max(rest / pace, *(seconds for _, seconds in known)) if pace else None
 
 
 def fraction(row: PhaseProgress) -> float | None:

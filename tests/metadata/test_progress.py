@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from cdr_core.errors import PhaseRefused, Refused, Unbalanced
@@ -10,10 +12,13 @@ from cdr_core.metadata import (
     AttemptState,
     CommandState,
     Phase,
+    PhaseProgress,
     PhaseState,
     RecoveryState,
     Repository,
+    UnitProgress,
 )
+from cdr_core.metadata.progress import bytes_so_far, eta_s
 from tests.metadata.steps import begin, finish, new_recovery, reach
 
 
@@ -171,3 +176,38 @@ def test_one_attempt_can_go_through_several_phases_in_its_epoch(repository: Repo
     assert [row.state for row in repository.phases(reading.recovery_id)][:3] == ["DONE", "DONE", "RUNNING"]
     (attempt,) = repository.attempts(reading.recovery_id)
     assert (attempt.phase, attempt.state) == (Phase.SPILL, AttemptState.RUNNING)
+
+
+def test_a_finished_unit_does_not_count_a_second_time_as_one_under_way(
+    repository: Repository, reading: Attempt
+) -> None:
+    with repository.fenced(reading.recovery_id, reading.epoch) as transaction:
+        transaction.set_total(Phase.READ, 2, 100)
+        transaction.set_running(Phase.READ, {"a": UnitProgress(9, 45, 50, 1.0), "b": UnitProgress(2, 10, 50, 8.0)})
+        transaction.record_unit(Phase.READ, "a", "/a", 10, 50, {})
+    row = repository.phases(reading.recovery_id)[0]
+    assert (row.bytes_done, list(row.running), bytes_so_far(row)) == (50, ["b"], 60)
+    again = begin(repository, reading.recovery_id, Phase.READ)
+    assert again.epoch > reading.epoch
+    assert repository.phases(reading.recovery_id)[0].running == {}, "of the new attempt nothing runs yet"
+
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def drained(running: dict[str, UnitProgress], state: PhaseState = PhaseState.RUNNING) -> PhaseProgress:
+    """Three units of 1,000 bytes, one of them done; the phase was begun a day ago."""
+    return PhaseProgress(Phase.DRAIN, state, 3, 1, 3000, 1000, 10, running, None, NOW - timedelta(days=1), None)
+
+
+def test_the_time_left_is_that_of_the_units_under_way_whatever_happened_before() -> None:
+    """A drain that was resumed a day later needs seconds, not another day."""
+    one, other = UnitProgress(5, 500, 1000, 10.0), UnitProgress(8, 800, 1000, 4.0)
+    assert eta_s(drained({"1": one, "2": other}), NOW) == 10.0, "the slower one decides"
+    assert eta_s(drained({"1": one}), NOW) == 30.0, "and one waits for a core: 1,500 bytes at 50 a second"
+    assert eta_s(drained({"1": UnitProgress(0, 0, 1000, None)}), NOW) == 2 * 86400, "nobody says: the phase's own pace"
+
+
+@pytest.mark.parametrize("state", [PhaseState.FAILED, PhaseState.DONE, PhaseState.PENDING])
+def test_where_nothing_runs_no_time_is_left(state: PhaseState) -> None:
+    assert eta_s(drained({"1": UnitProgress(5, 500, 1000, 10.0)}, state), NOW) is None

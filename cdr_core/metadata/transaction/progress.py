@@ -66,6 +66,8 @@ class Progress(Scope):
         }
         if not insert_unless_there(self._session, UnitResultRow, columns, ["recovery_id", "phase", "unit"]):
             return False
+        if row.running and unit in row.running:  # or what it has done would count twice until the next look
+            row.running = {other: done for other, done in row.running.items() if other != unit}
         row.units_done += 1
         row.bytes_done += size
         row.records_done += records
