@@ -192,7 +192,7 @@ def spilled(repository: Repository, recovery_id: str) -> list[bytes]:
 def test_where_data_is_spilled_shows_neither_in_the_sets_nor_in_the_output(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: str
 ) -> None:
-    """000-22: with tiers and without, rescaled or not: the same bytes are spilled, the same rows published."""
+    """000-19, 000-22: with tiers and without, rescaled or not: the same bytes are spilled, the same rows published."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     for name in ("shm", "disk"):
         (tmp_path / name).mkdir()

@@ -121,7 +121,7 @@ def real(tmp_path: Path) -> tuple[SpillSet, SegmentReader]:
 
 @pytest.mark.parametrize("page_size", [1, 6, 1000])
 def test_the_same_holds_on_disk_with_the_shipped_reader(tmp_path: Path, page_size: int) -> None:
-    """000-10, 000-20: files rotate inside this set, segments are verified, and a cut does not move the drain."""
+    """000-10, 000-19, 000-20: files rotate inside the set, segments are verified, and a cut does not move the drain."""
     spill_set, reader = real(tmp_path)
     assert len(spill_set.files) > 1
     for delivered in range(0, TOTAL + 2, 5):

@@ -42,7 +42,7 @@ def deliver_all(subtask: RecoveringSubtask) -> None:
 def test_a_segment_is_cut_into_pages_and_never_shares_one(
     page_size: int, lengths: dict[tuple[int, int], list[int]]
 ) -> None:
-    """000-09: larger than a page, an exact multiple of it, smaller; each page to the channel of its segment."""
+    """000-09, 000-19: larger than a page, an exact multiple of it, smaller; each page to the channel of its segment."""
     subtask = stepped(TWO, page_size=page_size)
     deliver_all(subtask)
     found: dict[tuple[int, int], list[int]] = {}

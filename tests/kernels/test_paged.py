@@ -144,7 +144,7 @@ def test_a_status_or_flag_that_flink_does_not_have_is_an_error_with_its_offset(
 
 
 def test_nothing_is_allocated_before_the_first_request_and_the_same_memory_serves_all() -> None:
-    """001-03, 001-05: giving back flips a flag, it frees nothing."""
+    """000-19, 001-03, 001-05: giving back flips a flag, it frees nothing."""
     page = ReadPage(4 * KIB)
     assert page.counts.allocations == 0
     first = page.take()

@@ -122,7 +122,7 @@ def test_spill_directories_are_required_where_one_pass_spills(
 def test_channels_with_one_possible_owner_are_not_decoded_and_channels_are_read_one_after_another(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000-21, 001-06: no interleaving within a task; at the same parallelism the read page is never used."""
+    """000-19, 000-21, 001-06: no interleaving within a task; at the same parallelism the read page is never used."""
     opened: list[int] = []
     seen: list[int] = []
 

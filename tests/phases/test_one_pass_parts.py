@@ -63,7 +63,7 @@ def take_all(queue: ParcelQueue) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_the_consumer_does_parcels_arrive_in_order(plan: Plan, tmp_path: Path, seed: int) -> None:
-    """000-05, 000-06, 000-07: random sizes and random consuming between, over memory, disk and replay."""
+    """000-05, 000-06, 000-07, 000-19: random sizes and random consuming between, over memory, disk and replay."""
     random = np.random.default_rng(seed)
     queue = ParcelQueue(3, 64)
     found: list[int] = []

@@ -122,7 +122,7 @@ def test_a_page_that_is_asked_for_while_it_is_out_fails_the_run_and_nothing_is_p
 def test_reading_and_filtering_take_nothing_that_output_needs(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-01, 001-02: whatever the output may use, these two phases neither reserve nor wait for any of it."""
+    """000-19, 001-01, 001-02: whatever the output may use, these two phases neither reserve nor wait for any of it."""
 
     def asked(*_: Any) -> None:
         raise AssertionError("the output's share was touched")

@@ -27,7 +27,7 @@ RECORD = b"\x01"
 
 
 def test_the_bytes_of_a_set_are_these_and_no_others(tmp_path: Path) -> None:
-    """000-09, 000-23: the format, byte by byte; another one needs another version."""
+    """000-09, 000-19, 000-23: the format, byte by byte; another one needs another version."""
     spill_set = write(tmp_path / "s", [(0, [b"\x01ab", b"\x01c"]), (2, [b"\x01defg"])], 64, 20)
     assert [Path(file.path).read_bytes().hex() for file in spill_set.files] == [
         "00000000000000000000000d00000003016162000000020163",
@@ -68,7 +68,7 @@ def tally_of(records: list[bytes]) -> Tally:
 
 
 def test_two_hundred_megabytes_rotate_between_segments(tmp_path: Path) -> None:
-    """000-12: at least three files, each below 64 MiB and one segment, no segment split over two; none empty."""
+    """000-12, 000-19: three files or more, each below 64 MiB + one segment, no segment split over two; none empty."""
     record = Random(5).randbytes(9_996)
     batch = [record] * 100
     count = 200_000_000 // (len(batch) * 10_000)
