@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.inputs import checkpoint
 from tests.benchmarks.memory import OVERHEAD, bounded
+from tests.support.bucket import Bucket
 
 BUDGET = 2 << 20
 SIZE = 50 * BUDGET
 
 
 @pytest.mark.timeout(600)
-def test_a_state_of_fifty_budgets_is_recovered_in_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["disk", "s3"])
+def test_a_state_of_fifty_budgets_is_recovered_in_one(
+    tmp_path: Path, source: str, request: pytest.FixtureRequest
+) -> None:
     """000-01: all of it goes to one subtask and so through one task of spill, drain and commit each."""
     folder = checkpoint(tmp_path / "chk", SIZE, "4", "900-1100")
-    found = bounded(folder, "1", f"parquet:{tmp_path / 'out'}", BUDGET)
+    address = str(folder)
+    if source == "s3":
+        bucket: Bucket = request.getfixturevalue("bucket")
+        address = bucket.upload(folder)
+        shutil.rmtree(folder)
+    found = bounded(address, "1", f"parquet:{tmp_path / 'out'}", BUDGET)
     assert found.verdict == "balanced"
     assert found.most <= BUDGET + OVERHEAD, {phase: held >> 20 for phase, held in found.by_phase.items()}
