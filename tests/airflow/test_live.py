@@ -39,6 +39,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         up = instance.command("up", "--port", "0")
         assert up.returncode == 0, up.stderr
         assert "Login    admin / " in up.stdout
+        assert f"Page     {instance.url}/cdr/\n" in up.stdout
         yield instance
 
 

@@ -57,6 +57,7 @@ def _run(options: argparse.Namespace, home: Home, console: Console) -> None:
 
 def _say_where(home: Home, started: instance.Started, console: Console) -> None:
     console.say(f"Airflow  {started.url}")
+    console.say(f"Page     {started.url}/cdr/")
     if started.is_new_password:
         console.say(f"Login    {USER} / {started.password}   (shown once; kept in {home.passwords})")
     else:
