@@ -31,7 +31,8 @@ def test_a_drill_from_the_form_passes_and_is_in_the_history(live: Live, screen: 
     for task in (*Phase, "verdict"):
         screen.wait_for_task(task, "Success")
     screen.page.goto("/cdr/drills")
-    (drill,) = screen.page.get_by_test_id("drill-row").all()
+    drill = screen.page.get_by_test_id("drill-row")
+    expect(drill).to_have_count(1)  # waits until it is drawn, which all() does not
     expect(drill).to_contain_text("passed")
     screen.page.get_by_test_id(f"checks-{drill.get_attribute('data-drill')}").click()
     expect(screen.page.get_by_test_id("checks")).to_contain_text("balanced")
