@@ -45,7 +45,7 @@ test-browser: setup ## the form and the page in a real Chromium, which must be t
 	@SCREENSHOTS='$(SCREENSHOTS)' .venv/bin/python -m tests.browser $(ARGS)
 
 fuzz: setup ## hostile bytes against the readers; EXAMPLES=200000, goes on where it was interrupted
-	@.venv/bin/python -m tests.flink_formats.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES))
+	@.venv/bin/python -m tests.flink_formats.fuzz --record docs/fuzz-runs.json $(if $(EXAMPLES),--examples $(EXAMPLES))
 
 seeds: setup ## RUNS=1498 recoveries with crashes and checkpoints on busy cores, counted in docs/seeds-runs.json
 	@NUMBA_CACHE_DIR="$${NUMBA_CACHE_DIR:-$(CURDIR)/.cdr/numba}" .venv/bin/python -m tests.seeds $(if $(RUNS),--runs $(RUNS)) $(ARGS)
