@@ -174,10 +174,10 @@ class Drainer:
     def _body(self, segment: int) -> Bytes:
         body = self._bodies.get(segment)
         if body is None:
-            if len(self._bodies) == KEPT_SEGMENTS:  # before reading, so that its memory can be read into
-                self._bodies.popitem(last=False)
             body = self._reader.body(segment)
             self._bodies[segment] = body
+            if len(self._bodies) > KEPT_SEGMENTS:
+                self._bodies.popitem(last=False)
         self._bodies.move_to_end(segment)
         return body
 

@@ -117,22 +117,6 @@ class RecoveringSubtask:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def step(self) -> bool:
-        """Drain a page on the task's own thread, where the drainer has none; ``False`` when there is nothing to do.
-
-        What goes wrong fails the subtask, as it does in a thread.
-        """
-        self._check()
-        assert self._thread is None, "a drainer has one thread"
-        if self._drainer is None:
-            return False
-        try:
-            return self._drainer.step(blocking=False)
-        except BaseException as error:
-            self._inbox.fail(error)
-            self._settle()
-            raise
-
     @property
     def drainer(self) -> Drainer:
         """For whoever steps it."""

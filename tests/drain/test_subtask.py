@@ -132,26 +132,6 @@ def test_data_of_a_channel_that_is_not_there_is_refused_before_anything_is_deliv
     assert pool.requested == 0
 
 
-def test_a_task_may_drain_by_itself_and_what_goes_wrong_then_fails_the_subtask() -> None:
-    pool, taken = PagePool(1, 8), 0
-    with stepped(TWO_GATES, pool=pool) as subtask:
-        while not subtask.done:
-            page = subtask.poll()
-            if page is None:
-                subtask.step()
-                continue
-            taken += page.slice.length
-            page.recycle()
-        assert not subtask.step()
-    assert taken == sum(len(body) for body in bodies(TWO_GATES))
-    with stepped(TWO_GATES, reader=MemoryReader([])) as subtask:
-        with pytest.raises(IndexError):
-            subtask.step()
-        assert subtask.state is State.FAILED
-        with pytest.raises(IndexError):
-            subtask.poll()
-
-
 @pytest.mark.parametrize("steps", [0, 1, 3, 9])
 def test_closing_gives_every_page_back_in_every_state(steps: int) -> None:
     """002-21, 001-13: also those in queues; again is harmless, and nothing works afterwards."""

@@ -88,8 +88,6 @@ class DrainTask:
         self._borders = borders
         self._set, self._manifest = spill_set, manifest
         self._next_look = 0.0
-        self._afar = not all(is_local(file.path) for file in spill_set.files)
-        """Whether reading means waiting for another host, so that a thread is worth its handing over."""
 
     def run(self, base: Base) -> dict[str, Any]:
         mailbox = Mailbox(self._job.directory)
@@ -121,7 +119,7 @@ class DrainTask:
                 checkpoints=self._job.checkpoints,
             ) as subtask,
         ):
-            subtask.start(threaded=self._afar)
+            subtask.start()
             self._drain(subtask, consumer, self._meter(base))
             consumer.cut()
             reach("drain.prepared")
@@ -141,14 +139,11 @@ class DrainTask:
         return Meter(self._job, self._unit, total, *_done(entry.tally for entry in base.ledger))
 
     def _drain(self, subtask: RecoveringSubtask, consumer: Consumer, meter: Meter) -> None:
-        wait = WAIT_SECONDS if self._afar else 0.0
         while not subtask.done:
             self._listen(subtask)
             self._answering.answer(subtask, consumer, partial(self._body, consumer))
-            page = subtask.poll(wait)
-            if page is None and not self._afar:
-                wait = 0.0 if subtask.step() else WAIT_SECONDS
-            elif page is not None:
+            page = subtask.poll(WAIT_SECONDS)
+            if page is not None:
                 consumer.take(page)
                 meter.at(lambda: _done(consumer.tallies.values()))
                 page.recycle()
