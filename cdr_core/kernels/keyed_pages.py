@@ -96,7 +96,6 @@ def _empty_page(
         if at < size:
             copy_bytes(held, 0, page, at, size - at)
             progress[HELD] = size - at
-            progress[SPANNING] += 1
     progress[FILLED] = 0
     return OK
 
@@ -136,4 +135,5 @@ def _complete(
     if outcome == OK:
         progress[AT] += whole
         progress[HELD] = 0
+        progress[SPANNING] += 1  # only now: one that is left to the general way is counted there
     return at + more, outcome

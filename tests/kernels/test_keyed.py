@@ -195,6 +195,7 @@ def test_a_frame_that_is_longer_than_what_is_held_is_left_to_the_general_way() -
     scanned = Scanned("LONG", [good, record("LONG", 2, "x" * sorting.HELD), good])
     assert scanned.in_one_pass()[0] == 1
     assert scanned.page.counts.bytes == len(good) + 4
+    assert scanned.page.counts.spanning == 0, "it is counted where it is put together"
 
 
 def test_stretches_get_room_when_they_need_it() -> None:
