@@ -80,7 +80,7 @@ class RowBuilder:
             columns = element_columns(self._plan, number, elements, self._wanted)
         except BadValue as error:
             position = int(elements.positions[error.record])
-            raise error.at(element_place(self._plan, number, position) or error.where) from None
+            raise error.at(element_place(self._plan, number, position) or error.where, position) from None
         columns["new_up"] = pa.array(np.full(count, self._plan.channels[number].new_up, np.int32))
         columns["new_down"] = pa.array(np.full(count, self._subtask.index, np.int32))
         return to_batch(self.schema, columns, count)

@@ -101,9 +101,7 @@ def element_columns(
         return columns
     try:
         return columns | _record_columns(exchange, elements, values, where, wanted or frozenset(), replace_text)
-    except BadValue as error:
-        raise error.at(_exact(where, elements, _index(elements, error.record))) from None
-    except Misplaced as error:
+    except (BadValue, Misplaced) as error:
         index = _index(elements, error.record)
         raise error.at(_exact(where, elements, index), int(elements.positions[index])) from None
 

@@ -100,7 +100,7 @@ def placed(error: BadValue | Misplaced, window: Window, where: Where) -> BadValu
     """The error about one of the window's records, with the place of that in the channel."""
     index = int(np.flatnonzero(window.records)[error.record])
     exact = replace(where, offset=window.base + int(window.starts[index]) - frames.LENGTH_BYTES)
-    return error.at(exact, window.position + index) if isinstance(error, Misplaced) else error.at(exact)
+    return error.at(exact, window.position + index)
 
 
 def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:

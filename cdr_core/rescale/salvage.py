@@ -272,7 +272,7 @@ def first_bad(exchange: PlannedExchange, down: int, window: Window, *, shown: bo
     try:
         groups = key_groups(description, exchange.key, window.data, starts, ends, exchange.max_parallelism)
     except BadValue as error:
-        found = int(places[error.record]), error.what
+        found = int(places[error.record]), error.complaint
         keys = starts[: error.record], ends[: error.record]
         groups = key_groups(description, exchange.key, window.data, *keys, exchange.max_parallelism)
     owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
@@ -294,7 +294,7 @@ def _first_unfit(
             at += step
         except BadValue as error:
             if shown or error.reason not in UNSHOWABLE:
-                return at + error.record, error.what
+                return at + error.record, error.complaint
             at, step = at + error.record + 1, _STEP
     return None
 

@@ -52,9 +52,15 @@ class BadValue(CorruptChannelState):
         self.field = field
         self.reason = reason
 
-    def at(self, where: Where) -> BadValue:
-        """The same fault with its place."""
-        return _rebuild(self.what, where, self.hint, self.record, self.offset, self.field, self.reason)
+    @property
+    def complaint(self) -> str:
+        """What is wrong, without the record's index in a batch, which says nothing to whoever knows a better place."""
+        return _complaint("a record", self.reason, self.field)
+
+    def at(self, where: Where, position: int) -> BadValue:
+        """The same fault with its place; ``position`` is the record's in its virtual channel."""
+        what = f"at position {position} {self.complaint}"
+        return _rebuild(what, where, self.hint, self.record, self.offset, self.field, self.reason)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.what, self.where, self.hint, self.record, self.offset, self.field, self.reason))
@@ -80,14 +86,13 @@ def _rebuild(what: str, where: Where, hint: str, record: int, offset: int, field
 
 def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
     """The error for a reason of the kernels."""
-    subject = f"field {field}" if field else "the value"
     hints = {
         values.LONE_SURROGATE: f"{_TO_LOOK}; to recover it, describe the record from this field on as OPAQUE",
         values.BAD_UTF8: f"{_TO_LOOK}; to recover it, describe the field as BYTES, which is laid out alike",
         values.TOO_FINE: "describe it with precision 9, which is laid out alike",
     }
     return BadValue(
-        f"record {record} does not fit its type: {subject} {REASONS[reason]}",
+        _complaint(f"record {record}", reason, field),
         hint=hints.get(
             reason, "compare the job spec's record type with the job; if it is right, the bytes are damaged"
         ),
@@ -96,3 +101,8 @@ def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
         field=field,
         reason=reason,
     )
+
+
+def _complaint(who: str, reason: int, field: str) -> str:
+    subject = f"field {field}" if field else "the value"
+    return f"{who} does not fit its type: {subject} {REASONS[reason]}"

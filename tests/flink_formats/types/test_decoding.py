@@ -247,9 +247,10 @@ def test_a_fault_says_the_field_and_the_byte() -> None:
 def test_a_fault_gets_its_place_from_the_caller_and_survives_pickling() -> None:
     with pytest.raises(BadValue) as caught:
         decode("INT", b"")
-    placed = pickle.loads(pickle.dumps(caught.value.at(Where(operator="slow", gate=0, channel=2, offset=44))))
+    placed = pickle.loads(pickle.dumps(caught.value.at(Where(operator="slow", gate=0, channel=2, offset=44), 7)))
     assert isinstance(placed, BadValue)
     assert placed.record == 0
+    assert str(placed).startswith("at position 7 a record does not fit its type: field f0 runs past")
     assert "operator slow, gate 0, channel 2, offset 44" in str(placed)
 
 
