@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,26 @@ def test_one_pass_and_the_general_way_find_the_same(kind: str, drawn: st.DataObj
     sums, counts, runs = scanned.in_the_general_way()
     assert scanned.in_one_pass() == (len(elements), [sums, counts, runs])
     assert scanned.stretches_of_windows() == (runs, counts)
+
+
+@pytest.mark.parametrize("chunks", range(1, 10))
+def test_records_cut_at_every_byte_into_up_to_nine_chunks_over_both_states_are_sorted_alike(chunks: int) -> None:
+    """001-22: also inside the length field and the key, and with both states in one element."""
+    elements = [
+        record("STRING", "one", ""),
+        WATERMARK,
+        record("STRING", "twölve", "r", 5),
+        MARKER,
+        record("STRING", ""),
+    ]
+    scanned = Scanned("STRING", elements, page=7)
+    data, expected = scanned.data.tobytes(), (len(elements), scanned.in_the_general_way())
+    for first in range(len(data) + 1):
+        cuts = [min(first + n, len(data)) for n in range(chunks - 1)]
+        pieces = [data[a:b] for a, b in pairwise([0, *cuts, len(data)])]
+        for inputs in {0, 1, chunks // 2, chunks}:
+            scanned.channel, scanned.page = channel(pieces, inputs), ReadPage(7)
+            assert scanned.in_one_pass() == expected
 
 
 @pytest.mark.parametrize(
