@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.errors import CorruptChannelState
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, corrupt_frame, left_over
 from cdr_core.kernels import frames, pages
@@ -42,7 +43,7 @@ def paged_windows(
     """
     batch = _Batch(channel, begin, end, position, page)
     at = begin
-    while at < end:
+    while at < end and batch.failure is None:
         window = batch.whole_elements()
         if window is not None and not batch.has_room(at):
             yield window
@@ -68,6 +69,9 @@ class _Batch:
         self._base, self._end, self._position = begin, end, position
         self._framed = self._filled = self._count = 0
         self._spanning_from = -1
+        self.failure: CorruptChannelState | None = None
+        """A frame that cannot be one. Whole elements before it are handed on first: they may have a fault of their own,
+        and the first one counts, whichever batch it is in."""
         self._data = np.empty(0, np.uint8)
         self._make_room(min(BATCH + page.size, end - begin))
 
@@ -124,7 +128,7 @@ class _Batch:
         finally:
             self._page.give_back(upto - at)
         if outcome != frames.OK:
-            raise corrupt_frame(self._channel, self._base + self._framed, outcome, self._end)
+            self.failure = corrupt_frame(self._channel, self._base + self._framed, outcome, self._end)
         self._page.spanning += spanning
         self._spanning_from = self._base + spanning_from
         return upto
@@ -147,7 +151,7 @@ class _Batch:
         )  # fmt: skip
         self._filled += end - begin
         if outcome != frames.OK:
-            raise corrupt_frame(self._channel, self._base + self._framed, outcome, self._end)
+            self.failure = corrupt_frame(self._channel, self._base + self._framed, outcome, self._end)
         self._note_spanning()
 
     def _note_spanning(self) -> None:
@@ -195,6 +199,8 @@ class _Batch:
         return Window(data, base, self._position - 1, starts, ends, tags)
 
     def require_nothing_left(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self._framed < self._filled:
             raise left_over(self._channel, self._base + self._framed, self._end)
 

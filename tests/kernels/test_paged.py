@@ -181,3 +181,15 @@ def test_a_closed_page_is_free_and_cannot_be_taken() -> None:
 def test_a_page_without_room_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match="cannot be filled"):
         ReadPage(size)
+
+
+@pytest.mark.parametrize("bad", [frame(b"\x07"), b"\xff\xff\xff\xff", b"\x00\x00\x10\x00\x01"])
+@pytest.mark.parametrize("size", [1, 16, 4096])
+def test_elements_before_a_frame_that_cannot_be_one_are_handed_on_first(tmp_path: Path, bad: bytes, size: int) -> None:
+    """One of them may have a fault of its own, and the first fault is the one to be told of."""
+    source, found = channel([b"".join(STREAM) + bad]), list[int]()
+    reading = paged_windows(source, 0, source.size, 0, ReadPage(size), tmp_path)
+    with pytest.raises(CorruptChannelState) as caught:
+        found.extend(len(window.starts) for window in reading)
+    assert sum(found) == len(STREAM)
+    assert caught.value.where.offset == len(b"".join(STREAM))
