@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import statistics
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.kernels.frames import TAGS
+from tests.benchmarks.figures import Bench, core_seconds, speeds
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -20,15 +23,6 @@ BLOCK = 1 << 20
 def copy_memory(source: Bytes, target: Bytes) -> None:
     """One memcpy."""
     np.copyto(target, source)
-
-
-def warm_python() -> None:
-    """Bring :func:`scan_in_python` to the speed it keeps: Python 3.11 specialises a ``while`` loop when its function is
-    called for the eighth time, and until then it takes half as long again, so whichever input came first would have had
-    the slower baseline.
-    """
-    for _ in range(8):
-        scan_in_python(b"\0\0\0\1\1")
 
 
 def scan_in_python(data: bytes) -> int:
@@ -48,6 +42,43 @@ def scan_in_python(data: bytes) -> int:
         tags.append(tag)
         at = end
     return len(starts)
+
+
+SPECIALISED = 8
+"""Calls after which Python 3.11 has made a function with a ``while`` loop as fast as it gets."""
+
+
+def seconds_in_python(data: bytes, calls_before: int = 0) -> float:
+    """Processor time of :func:`scan_in_python` in a process of its own, so what was measured before does not matter.
+
+    A script that scans a file calls it once; whoever calls it often has it half as fast again from the eighth call on.
+    """
+    fork = multiprocessing.get_context("fork")
+    taken = fork.SimpleQueue()
+
+    def scan() -> None:
+        for _ in range(calls_before):
+            scan_in_python(b"\0\0\0\1\1")
+        taken.put(core_seconds(lambda: scan_in_python(data)))
+
+    child = fork.Process(target=scan)
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise SystemExit(f"bench: the scan in Python ended with {child.exitcode}")
+    return float(taken.get())
+
+
+def beside_python(
+    bench: Bench, data: bytes, work: Callable[[], object]
+) -> tuple[tuple[float, ...], tuple[float, ...], dict[str, float]]:
+    """Speeds of the work and of a script in Python that only scans the frames of the same bytes; and, for the record,
+    the ratio to a scan that was called often before.
+    """
+    measured, baseline = bench.taking_turns(lambda: core_seconds(work), lambda: seconds_in_python(data))
+    often = [seconds_in_python(data, SPECIALISED) for _ in measured]
+    ratio = statistics.median(often) / statistics.median(measured)
+    return speeds(len(data), measured), speeds(len(data), baseline), {"ratio_to_a_scan_called_often": round(ratio, 2)}
 
 
 def copy_files(sources: Sequence[Path], folder: Path) -> None:

@@ -17,7 +17,7 @@ from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.kernels import frames
 from cdr_core.rescale.source import open_channel
-from tests.benchmarks.baselines import copy_memory, scan_in_python, warm_python
+from tests.benchmarks.baselines import beside_python, copy_memory
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds
 from tests.benchmarks.inputs import LONG_KEY, RECORDS, checkpoint, held, plan_of, state_files
 
@@ -40,21 +40,17 @@ def _decode(bench: Bench) -> Figure:
     bench.say("decode: making 100-byte records")
     folder = checkpoint(bench.scratch / "decode", bench.sizes.buffer, "1", "100-100")
     channel = open_channel(plan_of(folder, "1"), 0)
-    data = _bytes(channel)
-    plain = data.tobytes()
-    warm_python()
-    measured, baseline = bench.taking_turns(
-        lambda: core_seconds(lambda: decode_channel(channel)),
-        lambda: core_seconds(lambda: scan_in_python(plain)),
-    )
+    plain = _bytes(channel).tobytes()
+    measured, baseline, detail = beside_python(bench, plain, lambda: decode_channel(channel))
     return Figure(
         "decode-100",
         "decoding 100-byte tuple records to Arrow, framing included, one core",
-        "a frame scan in Python",
+        "a script in Python that scans the frames",
         "MB/s",
-        speeds(channel.size, measured),
-        speeds(channel.size, baseline),
+        measured,
+        baseline,
         Bar(low=4),
+        detail=detail,
     )
 
 

@@ -17,7 +17,7 @@ from cdr_core.rescale.scanning import scan_channel
 from cdr_core.rescale.selection import Selection, Selector
 from cdr_core.rescale.source import open_channel
 from cdr_core.settings import DEFAULT_PAGE_SIZE
-from tests.benchmarks.baselines import copy_memory, scan_in_python, warm_python
+from tests.benchmarks.baselines import beside_python, copy_memory
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds
 from tests.benchmarks.inputs import LONG_KEY, SPLIT, SQL_KEY, STRING_KEY, checkpoint, plan_of
 
@@ -121,24 +121,20 @@ def _beside_memcpy(bench: Bench, name: str, what: str, chain: Chain, work: Calla
 
 def _small_records(bench: Bench) -> Iterator[Figure]:
     asked = 8.0
-    warm_python()
     for kind in (LONG_KEY, STRING_KEY, SQL_KEY):
         bench.say(f"kernels: making 100-byte records with {kind} keys")
         folder = checkpoint(bench.scratch / f"k-{kind}", bench.sizes.buffer, "1", "100-100", kind)
         chain = Chain(folder, "gen=1,slow=2", kind)
-        plain = chain.data.tobytes()
-        measured, baseline = bench.taking_turns(
-            lambda chain=chain: core_seconds(chain.filter),  # type: ignore[misc] # a default binds the loop's value
-            lambda plain=plain: core_seconds(lambda: scan_in_python(plain)),  # type: ignore[misc] # as above
-        )
+        measured, baseline, detail = beside_python(bench, chain.data.tobytes(), chain.filter)
         yield Figure(
             f"filter-100-{kind.lower()}",
             f"{_FILTER}, 100-byte records, {kind} keys, one core",
-            "a frame scan in Python",
+            "a script in Python that scans the frames",
             "MB/s",
-            speeds(chain.size, measured),
-            speeds(chain.size, baseline),
+            measured,
+            baseline,
             Bar(low=asked),
+            detail=detail,
         )
         asked = 4.0
 
