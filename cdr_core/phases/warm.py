@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import cdr_core.phases.commit
 import cdr_core.phases.drain
@@ -43,6 +44,7 @@ def _warm() -> None:
         list(paged_windows(channel, 0, len(body), 0, page, Path()))
     for window in windows(channel, 0, len(body), 0, 64):
         lanes = np.zeros(1, np.int64)
+        pa.array(lanes)  # the first one loads pandas, where there is one: better once, before workers are forked
         columns = [np.empty(1, np.int64) for _ in range(5)]
         carried, counts = np.zeros((1, frames.TAGS), np.uint8), np.zeros((3, frames.TAGS), np.int64)
         frames.select_runs(window.starts, window.ends, window.tags, lanes, carried, 0, 0, counts, *columns)
