@@ -138,8 +138,7 @@ def seconds_to_restore(job: Job, checkpoint: Path, parallelism: int) -> float:
     """Restores at this parallelism and ends the job when all of it runs; from the first subtask that began to restore
     to the last one that ran.
     """
-    begun = replace(restored(job, checkpoint, parallelism), pause_micros=job.pause_micros)
-    lines = run_job(begun, only_restored=True)
+    lines = run_job(restored(job, checkpoint, parallelism), only_restored=True)
     (millis,) = (line.removeprefix("restored ") for line in lines if line.startswith("restored "))
     return int(millis) / 1000
 
