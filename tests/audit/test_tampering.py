@@ -263,6 +263,17 @@ def test_a_byte_of_a_manifest_that_is_another_missing_or_doubled_is_never_balanc
     assert report.exit_code == 2
 
 
+def test_a_path_in_another_spelling_is_an_edited_manifest(recovered: Recovered, tmp_path: Path) -> None:
+    ours = recovered.copy(tmp_path / "out")
+    whole = ours.manifest.read_text()
+    path = json.loads(whole)["files"][0]["path"]
+    assert "/" in path
+    ours.manifest.write_text(whole.replace(path, path.replace("/", "//", 1), 1))
+    report = ours.verify()
+    assert report.exit_code == 2
+    assert any("edited" in found.what for found in report.differences)
+
+
 def test_a_file_that_the_manifest_no_longer_lists_is_missing(recovered: Recovered, tmp_path: Path) -> None:
     ours = recovered.copy(tmp_path / "out")
     manifest = json.loads(ours.manifest.read_text())

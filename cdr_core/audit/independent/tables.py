@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -191,7 +192,9 @@ def sums(properties: Mapping[str, str]) -> bool:
 
 def _is_as_written(found: Mapping[str, Any], data: builtins.bytes) -> bool:
     known = found.keys() == _FIELDS and all(file.keys() == _OF_A_FILE for file in found["files"])
-    return known and json.dumps(found, indent=1).encode() == data
+    # A path in another spelling leads to the same file, and its sum knows only the file's name.
+    spelled = all(posixpath.normpath(file["path"]) == file["path"] for file in found["files"])
+    return known and spelled and json.dumps(found, indent=1).encode() == data
 
 
 def choose_recovery(
