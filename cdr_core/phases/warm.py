@@ -6,7 +6,6 @@ worker finds the kernels in memory instead of loading them one by one from the c
 
 from __future__ import annotations
 
-import gc
 import struct
 from pathlib import Path
 
@@ -74,7 +73,3 @@ def _warm() -> None:
 
 
 _warm()
-# What is there now stays for good. The garbage collector need not walk over it again and again, which takes longer than
-# a unit's own garbage is worth, and a worker that was forked shares it with the others.
-gc.collect()
-gc.freeze()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -14,6 +15,8 @@ def main() -> int:
     import cdr_core.phases.warm  # noqa: F401 # importing it compiles or loads every kernel
     from cdr_core.phases.unit import run_unit
 
+    gc.collect()
+    gc.freeze()  # as Spark's worker daemon does before it forks, see cdr_core/spark/daemon.py
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         work = json.loads(line)
