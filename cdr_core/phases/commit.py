@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     rows = Rows(drive.repository, drive.recovery, drive.epoch)
     committer = TableCommitter(rows, sink, lambda _: proof, final=last)
     restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
-    made = publications(drive, last, committer.found)
+    made = _with_metadata(sink, publications(drive, last, committer.found))
     receipt = _receipt(drive, proof, ledger, made)
     receipt = assemble.beside(drive, sink, receipt) if isinstance(sink, CheckpointSink) else sealed(receipt)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
@@ -123,6 +124,15 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         record,
         lambda: _clean_up(drive, sink),
     )
+
+
+def _with_metadata(sink: Sink, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a table's library wrote to make the publications visible, summed while nobody has changed it."""
+    found = sink.metadata_of([each["location"] for each in made])
+    return [
+        {**each, "metadata": [asdict(file) for file in found[each["location"]]]} if each["location"] in found else each
+        for each in made
+    ]
 
 
 def _read_ledger(drive: Drive, sink: Sink, results: Sequence[Mapping[str, Any]], expected: list[Entry]) -> list[Entry]:

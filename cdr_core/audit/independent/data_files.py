@@ -32,6 +32,9 @@ from cdr_core.audit.independent.tables import (
 )
 from cdr_core.errors import Corrupt, Unreadable
 
+TABLE_METADATA = ".metadata.json"
+"""How Iceberg's file of a whole table is called: the next commit of anybody puts another in its place."""
+
 SHOWN = 20
 """Channels that a sentence lists."""
 
@@ -161,6 +164,9 @@ def _notes(table: Table, claims: Claims | None) -> Iterator[str]:
     bare = [f for f in table.files() if f.crc32c is None and f.uri not in summed and f.name not in stated]
     if bare and not (publications and not publications[0].whole):
         yield f"{len(bare)} files are listed without a sum of their bytes: only their rows were compared"
+    summed_metadata = claims is not None and all("metadata" in stated for stated in claims.publications)
+    if any(each.metadata for each in publications) and not summed_metadata:
+        yield "no sums are known of what the table's library keeps of the publication: a receipt has them"
 
 
 def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Difference]:
@@ -171,6 +177,7 @@ def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Diffe
         publication = known.pop(str(number), None)
         if publication is not None:
             yield from compare_publication(claims, stated, publication)
+            yield from _compare_metadata(stated, publication)
         elif table.forgets:
             found.notes.append(
                 f"publication {number} is no longer known to the table, its properties were not compared"
@@ -202,6 +209,21 @@ def compare_publication(claims: Claims, stated: Mapping[str, Any], publication: 
         yield Difference(Kind.EXTRA, f"{name} is in the output, and the receipt does not name it")
     for name in sorted(listed - there) if publication.whole else ():
         yield Difference(Kind.MISSING, f"{name} was published, and is not in the output any more")
+
+
+def _compare_metadata(stated: Mapping[str, Any], publication: Publication) -> Iterator[Difference]:
+    """A table's library reads past much of what it wrote: only the sums of its files tell that nothing is another."""
+    there = {file.name: file for file in publication.metadata}
+    for entry in stated.get("metadata") or ():
+        name = str(entry["path"]).rpartition("/")[2]
+        if name in there:
+            data = there[name].read()
+            if (len(data), google_crc32c.value(data)) != (entry["bytes"], entry["crc32c"]):
+                what = f"{there[name].uri} was changed after it was published: the receipt has another sum"
+                yield Difference(Kind.CHANGED, what)
+        elif not name.endswith(TABLE_METADATA):
+            what = f"publication {stated.get('commit_id')} was made with {name}, which the table does not list any more"
+            yield Difference(Kind.CHANGED, what)
 
 
 def expected_properties(claims: Claims, stated: Mapping[str, Any]) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from pyiceberg.catalog import load_catalog
@@ -13,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.utils.config import Config
 
 from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot, explained
-from cdr_core.audit.independent.tables import DataFile, Owner
+from cdr_core.audit.independent.tables import RECOVERY, DataFile, Owner
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.storage.s3_access import iceberg_properties
 
@@ -27,16 +28,29 @@ def open_iceberg(address: str, owner: Owner) -> LakeTable:
     with explained(f"iceberg:{address}"):
         properties = {key: str(value) for key, value in (configured | iceberg_properties(configured)).items()}
         table = load_catalog(catalog, **properties).load_table(name)
-        snapshots = {found.snapshot_id: _snapshot(found) for found in table.metadata.snapshots}
+        snapshots = {found.snapshot_id: _snapshot(table, found, owner) for found in table.metadata.snapshots}
         return LakeTable(owner, list(snapshots.values()), _files(table, snapshots))
 
 
-def _snapshot(found: IcebergSnapshot) -> Snapshot:
+def _snapshot(table: Table, found: IcebergSnapshot, owner: Owner) -> Snapshot:
     summary = found.summary
     if summary is None:
         return Snapshot(found.snapshot_id, {}, appended=False)
     properties = dict(summary.additional_properties)
-    return Snapshot(found.snapshot_id, properties, summary.operation == Operation.APPEND)
+    ours = RECOVERY in properties and owner.recovery in (None, properties[RECOVERY])
+    return Snapshot(
+        found.snapshot_id,
+        properties,
+        summary.operation == Operation.APPEND,
+        tuple(_metadata(table, found)) if ours else (),
+    )
+
+
+def _metadata(table: Table, snapshot: IcebergSnapshot) -> Iterator[DataFile]:
+    """What the snapshot wrote, and the table's own file, which is the snapshot's until somebody commits again."""
+    added = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
+    for path in (snapshot.manifest_list, *(manifest.manifest_path for manifest in added), table.metadata_location):
+        yield DataFile(path, fetch=partial(_fetch, table.io, path))
 
 
 def _files(table: Table, snapshots: dict[int, Snapshot]) -> list[LakeFile]:

@@ -16,11 +16,12 @@ _NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+)[-/]")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit of a table: its number, its properties, and whether it only added files."""
+    """A commit of a table: its number, its properties, whether it only added files, and where the library keeps it."""
 
     number: int
     properties: Mapping[str, str]
     appended: bool
+    metadata: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ class LakeTable:
                 added.setdefault(found.snapshot.number, []).append(found.file)
         whole = not any(self._ours(found) and not self._signed(found.snapshot) for found in self._files)
         return [
-            Publication(f"@{each.number}", each.properties, tuple(added.get(each.number, ())), whole)
+            Publication(
+                f"@{each.number}", each.properties, tuple(added.get(each.number, ())), whole, metadata=each.metadata
+            )
             for each in self._snapshots
             if self._signed(each)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pypaimon import CatalogFactory
@@ -25,15 +26,25 @@ def open_paimon(address: str, owner: Owner) -> LakeTable:
         snapshots: list[Snapshot] = []
         added: dict[str, Snapshot] = {}
         for found in table.snapshot_manager().list_snapshots():
-            snapshot = Snapshot(found.id, dict(found.properties or {}), found.commit_kind == "APPEND")
+            manifests = [each.file_name for each in ManifestListManager(table).read_delta(found)]
+            metadata = tuple(_metadata(table, found, manifests))
+            snapshot = Snapshot(found.id, dict(found.properties or {}), found.commit_kind == "APPEND", metadata)
             snapshots.append(snapshot)
-            added |= dict.fromkeys(_added_files(table, found), snapshot)
+            added |= dict.fromkeys(_added_files(table, manifests), snapshot)
         return LakeTable(owner, snapshots, _files(table, added))
 
 
-def _added_files(table: Any, snapshot: Any) -> list[str]:
-    manifests = ManifestListManager(table).read_delta(snapshot)
-    entries = [entry for each in manifests for entry in ManifestFileManager(table).read(each.file_name)]
+def _metadata(table: Any, snapshot: Any, manifests: list[str]) -> Iterator[DataFile]:
+    """By what is known of a snapshot and was there when it was made."""
+    names = (snapshot.base_manifest_list, snapshot.delta_manifest_list, *manifests)
+    below = [f"snapshot/snapshot-{snapshot.id}", f"schema/schema-{snapshot.schema_id}"]
+    below += [f"manifest/{name}" for name in names]
+    for name in below:
+        yield DataFile(f"{plain_address(str(table.table_path)).rstrip('/')}/{name}")
+
+
+def _added_files(table: Any, manifests: list[str]) -> list[str]:
+    entries = [entry for name in manifests for entry in ManifestFileManager(table).read(name)]
     return [str(entry.file.file_name) for entry in entries if entry.kind == _ADDED]
 
 

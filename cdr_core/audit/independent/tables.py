@@ -49,7 +49,8 @@ class Publication:
     """A commit of the recovery that the table still knows: how its location ends, its properties, and its files.
 
     ``files`` are those that it added and that a reader still sees. ``whole``: nobody has rewritten any of them since.
-    ``intact``: what it was published as is, byte by byte, what its publisher would write.
+    ``intact``: what it was published as is, byte by byte, what its publisher would write. ``metadata``: the files in
+    which the table's library keeps it.
     """
 
     place: str
@@ -57,6 +58,7 @@ class Publication:
     files: tuple[DataFile, ...]
     whole: bool = True
     intact: bool = True
+    metadata: tuple[DataFile, ...] = ()
 
 
 class Table(Protocol):

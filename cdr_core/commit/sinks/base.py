@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import google_crc32c
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
@@ -90,6 +92,19 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataFile:
+    """A file by which a table's library knows a publication; nobody changes one after it was written."""
+
+    path: str
+    bytes: int
+    crc32c: int
+
+    @classmethod
+    def of(cls, path: str, data: builtins.bytes) -> MetadataFile:
+        return cls(path, len(data), google_crc32c.value(data))
+
+
+@dataclass(frozen=True, slots=True)
 class LookUp:
     """What the target showed: its newest state, to be used as the base, and what this commit user has published.
 
@@ -163,6 +178,11 @@ class Sink(Protocol):
 
         ``CommitConflict``: somebody else was first, nothing of ours is visible. After any other exception only a
         look-up can tell; prepared files stay whatever happens.
+        """
+
+    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
+        """The metadata of publications by their location, as a library keeps it; nothing where the target's own format
+        tells every change, and nothing of a publication that the target has forgotten.
         """
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:

@@ -8,6 +8,7 @@ visible. The library would repeat a lost race on a refreshed base: here it may n
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 
@@ -27,6 +28,7 @@ from cdr_core.commit.sinks.base import (
     PROOF,
     ROW_GROUP_BYTES,
     LookUp,
+    MetadataFile,
     Publication,
     Published,
     by_others,
@@ -191,6 +193,15 @@ class IcebergSink:
         properties = snapshot.summary.additional_properties
         return Published(int(properties[COMMIT_ID]), where, str(snapshot.snapshot_id), properties.get(PROOF))
 
+    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
+        table, found = self._require_table(), {}
+        for location in locations:
+            snapshot = table.snapshot_by_id(int(location.rpartition("@")[2]))
+            if snapshot is not None:
+                with explained(f"read the metadata of {location}", _CHECK):
+                    found[location] = tuple(_summed(table.io, path) for path in _metadata(table, snapshot))
+        return found
+
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         source = self._require_table().io.new_input(file.path)
         require_files((file,), lambda _: _size(source))
@@ -229,6 +240,18 @@ def _line(table: Table) -> tuple[list[Snapshot], bool]:
 
 def _token(table: Table, snapshot: Snapshot | None) -> str:
     return f"{table.metadata.table_uuid}/{snapshot.snapshot_id if snapshot else 'empty'}"
+
+
+def _metadata(table: Table, snapshot: Snapshot) -> list[str]:
+    """The snapshot's list of manifests, those it added, and the table's own file while that is of this snapshot."""
+    own = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
+    newest = [table.metadata_location] if snapshot == table.current_snapshot() else []
+    return [snapshot.manifest_list, *(manifest.manifest_path for manifest in own), *newest]
+
+
+def _summed(io: FileIO, path: str) -> MetadataFile:
+    with io.new_input(path).open() as stream:
+        return MetadataFile.of(path, stream.read())
 
 
 def _is_of(snapshot: Snapshot, commit_user: str) -> bool:

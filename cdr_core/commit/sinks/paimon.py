@@ -8,6 +8,7 @@ that would delete files of a commit that may have succeeded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,13 +33,14 @@ from cdr_core.commit.sinks.base import (
     ROW_GROUP_BYTES,
     WATERMARK,
     LookUp,
+    MetadataFile,
     Publication,
     Published,
     by_others,
 )
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import ParquetFileWriter, parquet_writer, require_files
-from cdr_core.commit.sinks.paimon_snapshot import NO_SNAPSHOT, ExclusiveSnapshotCommit, token
+from cdr_core.commit.sinks.paimon_snapshot import NO_SNAPSHOT, ExclusiveSnapshotCommit, own_files, token
 from cdr_core.commit.sinks.parquet import place_for
 from cdr_core.commit.sinks.schemas import difference
 from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError
@@ -173,6 +175,17 @@ class PaimonSink:
         number = int(properties.get(COMMIT_ID, snapshot.commit_identifier))
         return Published(number, f"paimon:{self._address}@{snapshot.id}", snapshot.uuid, properties.get(PROOF))
 
+    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
+        table, wanted, found = self._require_table(), {int(each.rpartition("@")[2]): each for each in locations}, {}
+        with explained(f"read the snapshots of table {self._name}", _CHECK):
+            manager = table.snapshot_manager()
+            for snapshot in manager.list_snapshots():
+                if snapshot.id in wanted:
+                    schema = f"{table.table_path}/schema/schema-{snapshot.schema_id}"
+                    paths = [manager.get_snapshot_path(snapshot.id), schema, *own_files(table, snapshot)]
+                    found[wanted[snapshot.id]] = tuple(_summed(path) for path in paths)
+        return found
+
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         return self._place.open(file.path, file)
 
@@ -203,6 +216,10 @@ def _line(snapshots: list[Any]) -> list[Any]:
 def _create(uri: str, content: str) -> bool:
     """A file of the table's, durable, if its name is free."""
     return storage_for(uri).create(uri, content.encode())
+
+
+def _summed(uri: str) -> MetadataFile:
+    return MetadataFile.of(uri, storage_for(uri).read(uri))
 
 
 def _data_file(table: Any, name: str) -> str:

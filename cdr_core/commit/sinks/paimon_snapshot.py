@@ -43,7 +43,7 @@ class ExclusiveSnapshotCommit:
 
     def commit(self, base_uuid: str | None, snapshot: Any, _statistics: Any) -> bool:
         """pypaimon read the latest snapshot anew: one that is not the base is a lost race like any other."""
-        written = self._written(snapshot)
+        written = own_files(self._table, snapshot)
         if token(snapshot.id - 1, base_uuid) != self._base:
             return self._lose(written)
         sync_files(written)
@@ -66,13 +66,6 @@ class ExclusiveSnapshotCommit:
             storage_for(path).replace(manager.latest_file, str(snapshot.id).encode())
         return True
 
-    def _written(self, snapshot: Any) -> list[str]:
-        """What the snapshot refers to and this commit wrote; pypaimon leaves it to the system when that is on disk."""
-        manifests = ManifestListManager(self._table)
-        names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-        names += [meta.file_name for meta in manifests.read(snapshot.delta_manifest_list)]
-        return [f"{manifests.manifest_path}/{name}" for name in names]
-
     def _lose(self, written: list[str]) -> bool:
         """Their names are of this very try and in no snapshot, so they can go. Data files stay for the next one."""
         self.lost = True
@@ -89,6 +82,14 @@ class ExclusiveSnapshotCommit:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def own_files(table: Any, snapshot: Any) -> list[str]:
+    """What a snapshot refers to and its commit wrote; pypaimon leaves it to the system when that is on disk."""
+    manifests = ManifestListManager(table)
+    names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    names += [meta.file_name for meta in manifests.read(snapshot.delta_manifest_list)]
+    return [f"{manifests.manifest_path}/{name}" for name in names]
 
 
 def sync_files(uris: list[str]) -> None:
