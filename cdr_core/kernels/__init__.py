@@ -1,0 +1,40 @@
+"""Everything that is hot.
+
+Numba keeps what it compiled from one process to the next, and compiles a kernel anew when the file of that kernel has
+changed; that a kernel in another file changed, which the first one has taken in, it does not notice. So every state of
+this package has a cache of its own: after an update nobody runs half of the version before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from numba.core import config
+
+
+def state_of(sources: Mapping[str, bytes]) -> str:
+    """A name for the package as it is, from its modules by their names."""
+    digest = hashlib.sha256()
+    for name, source in sorted(sources.items()):
+        digest.update(f"{name} {len(source)}\n".encode() + source)
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> dict[str, bytes]:
+    """Also where the package lies in an archive."""
+    return {each.name: each.read_bytes() for each in files(__name__).iterdir() if each.name.endswith(".py")}
+
+
+def _kept_in() -> Path:
+    """Where Numba would keep it: as it was told, else beside the modules, else with the user's other caches."""
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR)
+    package = Path(__file__).parent
+    return package / "__pycache__" if os.access(package, os.W_OK) else Path.home() / ".cache" / "cdr-kernels"
+
+
+config.CACHE_DIR = str(_kept_in() / state_of(_sources()))
