@@ -5,6 +5,9 @@ changed; that a kernel in another file changed, which the first one has taken in
 this package has a cache of its own: after an update nobody runs half of the version before.
 """
 
+# Numba makes its settings when it is imported, from the environment.
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import hashlib
