@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,11 @@ def test_no_bit_of_what_a_library_wrote_for_the_publication_can_change_unseen(
         path.write_bytes(whole[:-1])
         with suppress(Unreadable):
             assert verify(with_receipt).exit_code == 2, path
+        path.write_bytes(whole)
+        for name in re.finditer(rb'"(properties|summary)"', whole):  # without it the publication seems to be nobody's
+            path.write_bytes(whole[: name.start() + 1] + b"P" + whole[name.start() + 2 :])
+            with suppress(Unreadable):
+                assert verify(with_receipt).exit_code == 2, path
         path.write_bytes(whole)
     assert unseen, "the libraries alone would have told"
     assert verify(with_receipt).verdict == "balanced"

@@ -178,7 +178,7 @@ def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Diffe
         if publication is not None:
             yield from compare_publication(claims, stated, publication)
             yield from _compare_metadata(stated, publication)
-        elif table.forgets:
+        elif table.forgot(str(stated.get("location"))):
             found.notes.append(
                 f"publication {number} is no longer known to the table, its properties were not compared"
             )

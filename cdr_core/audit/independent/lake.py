@@ -35,7 +35,7 @@ class LakeFile:
 class LakeTable:
     """See :class:`cdr_core.audit.independent.tables.Table`. Files of a snapshot have no order."""
 
-    ordered, forgets = False, True
+    ordered = False
 
     def __init__(self, owner: Owner, snapshots: list[Snapshot], files: list[LakeFile]) -> None:
         expired = [found.file.uri for found in files if found.snapshot is None]
@@ -69,6 +69,9 @@ class LakeTable:
             for each in self._snapshots
             if self._signed(each)
         ]
+
+    def forgot(self, location: str) -> bool:
+        return location.rpartition("@")[2] not in {str(snapshot.number) for snapshot in self._snapshots}
 
     def _signed(self, snapshot: Snapshot | None) -> bool:
         """Whether the commit says that it is of the recovery."""

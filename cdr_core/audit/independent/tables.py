@@ -62,18 +62,18 @@ class Publication:
 
 
 class Table(Protocol):
-    """A table of any kind. ``ordered``: files come in the order in which they were committed. ``forgets``: commits
-    expire, and one that is not there may have been.
-    """
+    """A table of any kind. ``ordered``: files come in the order in which they were committed."""
 
     ordered: bool
-    forgets: bool
 
     def files(self) -> list[DataFile]:
         """The recovery's files that a reader of the table sees now."""
 
     def publications(self) -> list[Publication]:
-        """The recovery's, in their order; a table that forgets may know fewer than there were."""
+        """The recovery's, in their order; a table in which commits expire may know fewer than there were."""
+
+    def forgot(self, location: str) -> bool:
+        """Whether the commit at this location may have expired: it is not among those in sight, whoever made them."""
 
     def left_aside(self) -> int:
         """Files of other recoveries."""
@@ -117,7 +117,7 @@ def _open_lake(kind: str, address: str, owner: Owner) -> Table:
 class ParquetTable:
     """``parquet:DIR``: the files of the highest manifest, without those that came with another recovery."""
 
-    ordered, forgets = True, False
+    ordered = True
 
     def __init__(self, directory: str, owner: Owner) -> None:
         self._directory = directory.rstrip("/")
@@ -153,6 +153,9 @@ class ParquetTable:
             for number, (name, properties, intact) in enumerate(self._signed)
             if is_of(self._recovery, properties)
         ]
+
+    def forgot(self, location: str) -> bool:
+        return False  # manifests stay
 
     def _ours(self, path: str) -> bool:
         """A file belongs to the publication that first listed it; one that nobody signed counts as ours."""
