@@ -42,7 +42,7 @@ from cdr_core.rescale.columns import RAW
 from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.plan import Plan
 from cdr_core.spill.release import delete_released
-from cdr_core.sweep import sweep_spilled
+from cdr_core.sweep import sweep_spilled, sweep_unpublished
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
@@ -154,6 +154,7 @@ def _clean_up(drive: Drive, sink: Sink) -> None:
     delete_released(drive.repository, drive.recovery.id)
     # What a set that was made twice in one attempt left is in no row, but checkpoints named it until now.
     sweep_spilled(drive.repository, drive.recovery.id, drive.settings)
+    sweep_unpublished(drive.repository, drive.recovery.id)
 
 
 def let_go(transaction: FencedTransaction, drive: Drive) -> None:

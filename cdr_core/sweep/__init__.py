@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdr_core.sweep.leftovers import sweep, sweep_recovery, sweep_spilled
+from cdr_core.sweep.leftovers import sweep, sweep_recovery, sweep_spilled, sweep_unpublished
 from cdr_core.sweep.report import Left, Leftover, Report
 
-__all__ = ["Left", "Leftover", "Report", "sweep", "sweep_recovery", "sweep_spilled"]
+__all__ = ["Left", "Leftover", "Report", "sweep", "sweep_recovery", "sweep_spilled", "sweep_unpublished"]

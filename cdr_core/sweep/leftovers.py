@@ -74,6 +74,14 @@ def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) 
     return Report(leftovers)
 
 
+def sweep_unpublished(repository: Repository, recovery_id: str) -> Report:
+    """What older attempts of a recovery that has just been published prepared in its target in vain."""
+    recovery = repository.recovery(recovery_id)
+    found, left = target.unpublished(recovery, repository.prepared(recovery_id))
+    over = recovery.state.is_final
+    return Report(tuple(_unpublished(recovery, file, over, dry_run=False) for file in found), tuple(left))
+
+
 def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_run: bool) -> Report:
     homes = _homes(repository, recovery, settings)
     found, left = _found(recovery, homes)

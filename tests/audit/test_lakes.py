@@ -16,7 +16,7 @@ import pytest
 from cdr_core.audit.independent.claims import read_claims
 from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot
 from cdr_core.audit.independent.report import Kind
-from cdr_core.audit.independent.tables import DataFile, Owner
+from cdr_core.audit.independent.tables import DataFile, Owner, open_table
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.phases.request import RecoveryRequest
@@ -150,6 +150,28 @@ def test_no_bit_of_what_a_library_wrote_for_the_publication_can_change_unseen(
     assert verify(with_receipt).verdict == "balanced"
     append(tmp_path, [FOREIGN])
     assert verify(with_receipt).verdict == "balanced"
+
+
+def test_a_damaged_manifest_is_unreadable_and_not_the_end_of_the_process(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decoder that trusts the lengths in a file reads beyond its end."""
+    checkpoint, output = fixture_checkpoint("a_p3_thr0", 2), iceberg(tmp_path, monkeypatch)
+    repository, recovery, settings = inline.start(
+        RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
+    )
+    inline.run_all(repository, recovery, settings)
+    unreadable = 0
+    for path in tmp_path.rglob("*.avro"):
+        whole = path.read_bytes()
+        for at in range(0, len(whole), 7):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+            try:
+                open_table(output, Owner(recovery, str(checkpoint.path)))
+            except Unreadable:
+                unreadable += 1
+        path.write_bytes(whole)
+    assert unreadable
 
 
 def iceberg_on_s3(folder: Path, patch: pytest.MonkeyPatch, warehouse: str) -> str:

@@ -263,6 +263,22 @@ def test_a_byte_of_a_manifest_that_is_another_missing_or_doubled_is_never_balanc
     assert report.exit_code == 2
 
 
+def test_a_byte_of_a_marker_that_is_another_missing_or_doubled_is_an_edited_publication(
+    recovered: Recovered, tmp_path: Path
+) -> None:
+    """Somebody waits for that file and believes it; it may be removed afterwards."""
+    ours = recovered.copy(tmp_path / "copy")
+    (marker,) = (ours.manifest.parent / "done").iterdir()
+    whole = marker.read_bytes()
+    for at in range(0, len(whole), 4):
+        for instead in (b"", whole[at : at + 1] * 2, bytes([whole[at] ^ 1])):
+            marker.write_bytes(whole[:at] + instead + whole[at + 1 :])
+            report = ours.verify()
+            assert [each.kind for each in report.differences] == [Kind.RECEIPT], (at, instead)
+    marker.unlink()
+    assert ours.verify().verdict == "balanced"
+
+
 def test_a_path_in_another_spelling_is_an_edited_manifest(recovered: Recovered, tmp_path: Path) -> None:
     ours = recovered.copy(tmp_path / "out")
     whole = ours.manifest.read_text()

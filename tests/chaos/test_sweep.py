@@ -216,6 +216,13 @@ def prepared_files(case: Case) -> set[Path]:
     return set((case.root / "out" / "data" / case.id).glob("*.parquet"))
 
 
+def written_late(case: Case) -> Path:
+    """What a task of a dead attempt leaves in the target that nobody could stop before the recovery was over."""
+    path = case.root / "out" / "data" / case.id / "e1-00000-late-0-0.parquet"
+    path.write_bytes(b"rows")
+    return path
+
+
 def test_unpublished_output_is_listed_until_the_recovery_is_over_and_then_removed(case: Case) -> None:
     """E27, E52: what a manifest of the target or a row names stays for ever."""
     case.run_before(Phase.DRAIN)
@@ -226,9 +233,12 @@ def test_unpublished_output_is_listed_until_the_recovery_is_over_and_then_remove
     listed = {Path(leftover.path) for leftover in report.leftovers if not leftover.removable}
     assert listed == orphans <= prepared_files(case)
     case.run(Phase.COMMIT)
-    published = prepared_files(case) - orphans
+    published = prepared_files(case)
+    assert published
+    assert not published & orphans
+    late = written_late(case)
     report = sweep(case.repository, case.settings)
-    assert orphans <= {Path(leftover.path) for leftover in report.leftovers if leftover.removed}
+    assert late in {Path(leftover.path) for leftover in report.leftovers if leftover.removed}
     assert prepared_files(case) == published
     case.assert_published_once()
 
@@ -237,7 +247,9 @@ def test_output_is_kept_when_a_manifest_of_the_target_cannot_be_read(case: Case)
     case.run_before(Phase.DRAIN)
     case.die(Phase.DRAIN, "drain.before-result")
     case.run_from(Phase.DRAIN)
+    late = written_late(case)
     before = prepared_files(case)
+    assert late in before
     (case.root / "out" / "_cdr" / "manifest-2.json").write_text("{")
     report = sweep(case.repository, case.settings)
     assert prepared_files(case) == before

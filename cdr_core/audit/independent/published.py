@@ -28,6 +28,10 @@ _PIECE = 16 * 1024 * 1024
 _SHARED = ("metadata_sha256", "output_state", "files", "copied", "depends_on", "missing", "unknown", "state")
 """What claim and receipt both say."""
 
+_LATER = {"missing", "unknown"}
+_FIELDS = {"version", "source_metadata_sha256", "properties", *_SHARED}
+"""Of a claim; older ones have not all of them."""
+
 _OF_THE_RUN = ("run", "publication", "receipt_sha256")
 """Parts of a receipt that are another attempt's in a copy that it left."""
 
@@ -46,6 +50,8 @@ def check_published(target: Checkpoint, source_sha256: str, claims: Claims | Non
     """The checkpoint against its claim and its receipt: the one that was given, else the one beside it."""
     noted = Noted()
     beside = _beside(target, noted)
+    if claims is not None and not noted.by_cdr:
+        noted.notes.append(f"{RECEIPT_FILE} beside the output is gone")
     claim = _claim(target, noted)
     if claims is not None and beside is not None and _lasting(claims) != _lasting(beside):
         noted.differences.append(Difference(Kind.RECEIPT, f"{RECEIPT_FILE} beside the output is another receipt"))
@@ -98,7 +104,10 @@ def _claim(target: Checkpoint, noted: Noted) -> Mapping[str, Any] | None:
         return None
     noted.by_cdr = True
     try:
-        found = json.loads(storage.read(address))
+        data = storage.read(address)
+        found = json.loads(data)
+        if not _FIELDS - _LATER <= found.keys() <= _FIELDS or json.dumps(found, indent=1).encode() != data:
+            noted.differences.append(Difference(Kind.RECEIPT, f"{address} was edited: it is not as it was written"))
         found["properties"] = {str(name): str(value) for name, value in found["properties"].items()}
         return dict(found)
     except (ValueError, KeyError, TypeError, AttributeError):

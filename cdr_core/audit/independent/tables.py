@@ -130,6 +130,7 @@ class ParquetTable:
         self._added: dict[str, int] = {}
         for number, (_, uri) in enumerate(numbered):  # each lists what those before it do: only the last is kept
             self._listed, properties, intact = _manifest(uri)
+            intact = intact and not (sums(properties) and self._marker_was_edited(properties))
             self._signed.append((uri.rpartition("/")[2], properties, intact))
             for entry in self._listed:
                 self._added.setdefault(entry["path"], number)
@@ -157,6 +158,13 @@ class ParquetTable:
     def forgot(self, location: str) -> bool:
         return False  # manifests stay
 
+    def _marker_was_edited(self, properties: Mapping[str, str]) -> bool:
+        """Who waits for the output reads in a marker that it is there; whoever has read it may remove it."""
+        named = f"{properties.get(RECOVERY)}-{properties.get('cdr.commit-id')}.json"
+        uri = join(self._directory, "_cdr", "done", named)
+        storage = storage_for(uri)
+        return storage.exists(uri) and storage.read(uri) != _marker(properties)
+
     def _ours(self, path: str) -> bool:
         """A file belongs to the publication that first listed it; one that nobody signed counts as ours."""
         by = self._signed[self._added[path]][1].get(RECOVERY)
@@ -165,6 +173,16 @@ class ParquetTable:
     def _file(self, entry: Mapping[str, Any]) -> DataFile:
         uri = join(self._directory, entry["path"])
         return DataFile(uri, entry["records"], entry["bytes"], entry.get("crc32c"))
+
+
+def _marker(properties: Mapping[str, str]) -> builtins.bytes:
+    """That of a publication with these properties; none at all if they were edited, which their seal tells."""
+    commit, records, watermark = (properties.get(f"cdr.{name}") for name in ("commit-id", "records", "watermark"))
+    numbers = [text for text in (commit, records, watermark) if text is not None]
+    if not all(text.lstrip("-").isdecimal() for text in numbers) or commit is None or records is None:
+        return b""
+    said = {"version": 1, "recovery": properties.get(RECOVERY), "commit_id": int(commit), "records": int(records)}
+    return json.dumps({**said, "watermark": None if watermark is None else int(watermark)}).encode()
 
 
 def is_of(recovery: str | None, properties: Mapping[str, str]) -> bool:
