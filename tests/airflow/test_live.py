@@ -215,9 +215,9 @@ def test_nobody_gets_in_without_the_password(live: Live) -> None:
 def active_tasks(server: ServerHandle) -> int:
     """Tasks that Spark itself says are running; a server that is gone runs none."""
     try:
-        with urllib.request.urlopen(f"{server.ui}/api/v1/applications", timeout=5) as answer:
+        with urllib.request.urlopen(f"{server.ui}/api/v1/applications", timeout=60) as answer:
             application = json.load(answer)[0]["id"]
-        with urllib.request.urlopen(f"{server.ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
+        with urllib.request.urlopen(f"{server.ui}/api/v1/applications/{application}/executors", timeout=60) as answer:
             return sum(int(executor["activeTasks"]) for executor in json.load(answer))
     except urllib.error.URLError:
         return 0
