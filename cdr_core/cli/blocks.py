@@ -78,7 +78,7 @@ def _finished(operator: OperatorState) -> Iterator[dict[str, Any]]:
             Kind.FINISHED,
             operator,
             f"{operator.label} had finished in {how_many} of its subtasks; in-flight data can be moved all the same",
-            "keep its parallelism if Flink is to restore the job",
+            "nothing is to be done: Flink restores such an operator at any parallelism",
         )
 
 

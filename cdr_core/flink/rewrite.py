@@ -30,19 +30,23 @@ def rewritten(
     Version, checkpoint id, names, coordinators, hooks' state and properties are the source's. ``parallelism`` and
     ``handles`` go by operator id. Channels of an operator or a subtask that has finished are refused: it would never
     read them, and they would be lost.
+
+    Single subtasks that have finished keep their mark where every operator keeps its parallelism. Where one does not,
+    all of them are subtasks without state, which is what Flink takes them for: it looks at the marks only to refuse a
+    vertex that has some while another one before it, or another operator of its own, has none.
     """
+    marked = all(parallelism[each.operator_id] == each.parallelism for each in source.operators)
     operators = tuple(
-        _operator(each, parallelism[each.operator_id], states.get(each.operator_id, ()), handles)
+        _operator(each, parallelism[each.operator_id], states.get(each.operator_id, ()), handles, marked=marked)
         for each in source.operators
     )
     return replace(source, operators=operators)
 
 
 def _operator(
-    source: OperatorState, parallelism: int, states: Sequence[SubtaskState], handles: Handles
+    source: OperatorState, parallelism: int, states: Sequence[SubtaskState], handles: Handles, *, marked: bool
 ) -> OperatorState:
-    kept = {each.index for each in source.subtasks if isinstance(each, FinishedSubtask)}
-    finished = kept if parallelism == source.parallelism else set()
+    finished = {each.index for each in source.subtasks if marked and isinstance(each, FinishedSubtask)}
     gone = range(parallelism) if source.finished else sorted(finished)
     for index in gone:
         for side in Side:

@@ -39,11 +39,14 @@ def compare_frame(source: Metadata, target: Metadata, parallelism: Mapping[str, 
         yield Difference(Kind.EXTRA, f"the output has operator {after[extra].label}, which the source does not have")
     if len(target.operators) != len(after):
         yield Difference(Kind.EXTRA, "the output has an operator twice")
-    for both in sorted(before.keys() & after.keys()):
-        yield from _compare_operators(before[both], after[both], parallelism.get(both))
+    pairs = [(before[both], after[both]) for both in sorted(before.keys() & after.keys())]
+    marked = all(old.parallelism == new.parallelism for old, new in pairs)
+    for old, new in pairs:
+        yield from _compare_operators(old, new, parallelism.get(old.id), marked=marked)
 
 
-def _compare_operators(old: Operator, new: Operator, wanted: int | None) -> Iterator[Difference]:
+def _compare_operators(old: Operator, new: Operator, wanted: int | None, *, marked: bool) -> Iterator[Difference]:
+    """``marked``: single subtasks that had finished are marked as in the source, because nothing was rescaled."""
     for name in ("name", "uid", "max_parallelism"):
         if getattr(old, name) != getattr(new, name):
             what = f"operator {old.label} has {name} {getattr(new, name)!r} instead of {getattr(old, name)!r}"
@@ -53,7 +56,7 @@ def _compare_operators(old: Operator, new: Operator, wanted: int | None) -> Iter
         yield Difference(Kind.CHANGED, what)
     if bool(old.ended) != bool(new.ended) or (old.parallelism == new.parallelism and old.ended != new.ended):
         yield Difference(Kind.CHANGED, f"operator {old.label} has finished, or has not, where it is otherwise")
-    if old.parallelism == new.parallelism and old.finished != new.finished:
+    if new.finished != (old.finished if marked else set()):
         yield Difference(Kind.CHANGED, f"of operator {old.label} other subtasks have finished than in the source")
     there, every = {*new.states, *new.finished}, {*old.states, *old.finished} == {*range(old.parallelism)}
     if not there <= {*range(new.parallelism)} or (every and there != {*range(new.parallelism)}):

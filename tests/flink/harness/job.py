@@ -30,10 +30,12 @@ class Job:
     a, with operator state of every kind) or ``t`` (as a, with timers, and windows behind a second exchange); specs go
     by letter in ``tests/fixtures/specs``, that of l is a's. Those whose spec is in ``test_shapes.py`` are ``c`` (a, and
     broadcast state behind it), ``k`` (a, with keyed state of every kind), ``o`` (a side output), ``p`` (any
-    ``partitioner``) and ``u`` (a union). ``sources`` is the parallelism of the generators if that is not 0. Each source
+    ``partitioner``) and ``u`` (a union); in ``test_finished.py`` is that of ``m`` (a, with a chain between generators and exchange that has a list as state) and
+    ``v`` (the same with a union list). ``sources`` is the parallelism of the generators if that is not 0. Each source
     has ``generators`` generators of ``records`` records: enough that none has reached its end at the last checkpoint.
-    The second source of job g has ``second_records`` if that is not 0: few enough that it has. Payloads have
-    ``shortest`` to ``longest`` characters.
+    The second source of job g has ``second_records`` if that is not 0: few enough that it has. Of the first source,
+    ``ending`` generators have ``ending_records`` only, so that some of its subtasks reach their end before others.
+    Payloads have ``shortest`` to ``longest`` characters.
     The slow operator takes ``pause_micros`` over a record; a checkpoint is taken each time ``fill_millis`` are over,
     ``checkpoints`` in all, and not before the slow operator has taken ``after_records`` since the job was started.
     ``flink`` are options of Flink. ``shipped`` is a job of a checkpoint that this harness did not make (``b`` and ``e``
@@ -49,6 +51,8 @@ class Job:
     generators: int = 3
     records: int = 4000
     second_records: int = 0
+    ending: int = 0
+    ending_records: int = 0
     keys: int = 500
     shortest: int = 50
     longest: int = 200
@@ -73,7 +77,9 @@ class Job:
 
     def records_of(self, generator: int) -> int:
         """How many records a generator has; those of a second source count from ``SECOND_SOURCE``."""
-        return (self.second_records or self.records) if generator >= SECOND_SOURCE else self.records
+        if generator >= SECOND_SOURCE:
+            return self.second_records or self.records
+        return self.ending_records if generator < self.ending else self.records
 
     @property
     def all_records(self) -> Iterator[tuple[int, int]]:

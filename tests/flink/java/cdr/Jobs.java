@@ -110,7 +110,10 @@ final class Jobs {
                 ? WatermarkStrategy.<Long>forGenerator(context -> new Now(records, quiet))
                         .withTimestampAssigner((number, none) -> EPOCH + number % records)
                 : WatermarkStrategy.noWatermarks();
-        return env.fromSource(new NumberSequenceSource(0, options.generators * records - 1), time, uid + "-numbers")
+        NumberSequenceSource numbers = options.ending > 0 && first == 0
+                ? new Uneven(options, records)
+                : new NumberSequenceSource(0, options.generators * records - 1);
+        return env.fromSource(numbers, time, uid + "-numbers")
                 .uid(uid + "-numbers").setParallelism(options.sources())
                 .map(new ToRecord<P>(options, uid, first, records, payload))
                 .name(uid).uid(uid).setParallelism(options.sources())

@@ -19,6 +19,8 @@ public final class Options implements Serializable {
     public int generators;
     public long records;
     public long secondRecords;
+    public int ending;
+    public long endingRecords;
     public int keys;
     public int shortest;
     public int longest;

@@ -119,11 +119,12 @@ public final class Run {
         System.out.println("finished " + (System.currentTimeMillis() - begun));
     }
 
-    /** A job that is still being set up has no subtasks yet, and is not running. */
+    /** A job that is still being set up has no subtasks yet, and is not running. Some may be at their end already. */
     private static boolean running(AccessExecutionGraph graph) {
         int subtasks = 0;
         for (AccessExecutionVertex subtask : graph.getAllExecutionVertices()) {
-            if (subtask.getExecutionState() != ExecutionState.RUNNING) {
+            ExecutionState state = subtask.getExecutionState();
+            if (state != ExecutionState.RUNNING && state != ExecutionState.FINISHED) {
                 return false;
             }
             subtasks++;

@@ -33,6 +33,12 @@ final class Shapes {
                         .name("slow").uid("slow").returns(Types.LONG)
                         .map(new Kinds.After(options))
                         .name("after").uid("after").returns(Types.LONG);
+            case "m":
+            case "v":
+                return between(env, options)
+                        .keyBy(new Jobs.Key<>())
+                        .process(new Slow.Keyed<>(options))
+                        .name("slow").uid("slow").returns(Types.LONG);
             case "o":
                 return sides(env, options);
             case "p":
@@ -69,6 +75,17 @@ final class Shapes {
             default:
                 throw new IllegalArgumentException("there is no partitioner " + options.partitioner);
         }
+    }
+
+    /** Behind the generators, each with some of them, a chain of which only the last operator has state. */
+    private static DataStream<Tuple4<Long, Integer, Long, String>> between(
+            StreamExecutionEnvironment env, Options options) {
+        return strings(env, options, "gen", 0)
+                .rescale()
+                .map(record -> record)
+                .name("mid").uid("mid").returns(STRINGS)
+                .map(new Middle(options, options.job.equals("v")))
+                .name("tail").uid("tail").returns(STRINGS);
     }
 
     /** Odd records leave the generator by a side output and meet an operator of their own. */

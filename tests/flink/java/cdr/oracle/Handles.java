@@ -45,6 +45,9 @@ final class Handles {
     }
 
     private void subtask(String operator, int subtask, OperatorSubtaskState state) throws IOException {
+        if (state.isFinished()) {
+            lines.add("type", "finished_subtask", "operator_id", operator, "subtask", subtask);
+        }
         for (KeyedStateHandle handle : state.getManagedKeyedState()) {
             lines.add(keyed(operator, subtask, handle));
         }
