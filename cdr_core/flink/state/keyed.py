@@ -29,8 +29,8 @@ from cdr_core.flink.state.snapshots import LONGEST_HEAD, FullHandle, Snapshot, m
 from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write
 
 ASYNCHRONOUS: Final = struct.pack(">iiH", 4, 1, 16) + b"KEYED_STATE_TYPE"
-"""In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. A
-backend that is opened for it takes no basket, by Flink's source; that was not tried."""
+"""In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. Flink
+2.3 restores no basket there: the backend that opens baskets has no asynchronous side."""
 
 _Incremental = Incremental | IdentifiedIncremental
 

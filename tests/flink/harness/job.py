@@ -29,8 +29,9 @@ class Job:
     ``job`` is ``a`` (keyed strings), ``d`` (rebalanced bytes), ``g`` (two keyed inputs, strings and bytes), ``l`` (as
     a, with operator state of every kind) or ``t`` (as a, with timers, and windows behind a second exchange); specs go
     by letter in ``tests/fixtures/specs``, that of l is a's. Those whose spec is in ``test_shapes.py`` are ``c`` (a, and
-    broadcast state behind it), ``k`` (a, with keyed state of every kind), ``o`` (a side output), ``p`` (any
-    ``partitioner``) and ``u`` (a union); in ``test_finished.py`` is that of ``m`` (a, with a chain between generators and exchange that has a list as state) and
+    broadcast state behind it), ``k`` (a, with keyed state of every kind), ``n`` (a, with asynchronous access to state,
+    for the newest Flink only), ``o`` (a side output), ``p`` (any ``partitioner``) and ``u`` (a union); in
+    ``test_finished.py`` is that of ``m`` (a, with a chain between generators and exchange that has a list as state) and
     ``v`` (the same with a union list). ``sources`` is the parallelism of the generators if that is not 0. Each source
     has ``generators`` generators of ``records`` records: enough that none has reached its end at the last checkpoint.
     The second source of job g has ``second_records`` if that is not 0: few enough that it has. Of the first source,
@@ -158,8 +159,13 @@ def run_job(job: Job, *, seen: Path | None = None, only_restored: bool = False) 
     with tempfile.NamedTemporaryFile("w", prefix="cdr-flink-", suffix=".json") as file:
         json.dump(options, file)
         file.flush()
-        program = "cdr.shipped.Main" if job.shipped else "cdr.Run"
-        return run(job.version, program, [file.name], LIMIT_SECONDS + 30, job.memory)
+        return run(job.version, _program(job), [file.name], LIMIT_SECONDS + 30, job.memory)
+
+
+def _program(job: Job) -> str:
+    if job.shipped:
+        return "cdr.shipped.Main"
+    return "cdr.asynchronous.Main" if job.job == "n" else "cdr.Run"
 
 
 def restored(job: Job, checkpoint: Path, parallelism: int) -> Job:

@@ -23,7 +23,7 @@ import org.apache.flink.util.OutputTag;
  * The jobs. Numbers come from Flink's own bounded source and become records in an operator with the uid "gen", whose
  * output crosses the network to the operator "slow". Number n is record n % records of generator n / records.
  */
-final class Jobs {
+public final class Jobs {
     static final long EPOCH = 1_700_000_000_000L;
     /** Also known to harness/judge.py. */
     private static final int WINDOW_MILLIS = 200;
@@ -100,7 +100,7 @@ final class Jobs {
     }
 
     @SuppressWarnings("unchecked")
-    static <P> SingleOutputStreamOperator<Tuple4<Long, Integer, Long, P>> generator(
+    public static <P> SingleOutputStreamOperator<Tuple4<Long, Integer, Long, P>> generator(
             StreamExecutionEnvironment env, Options options, String uid, int first, long records, Class<P> payload) {
         TypeInformation<P> type = payload == String.class
                 ? (TypeInformation<P>) Types.STRING
@@ -120,7 +120,7 @@ final class Jobs {
                 .returns(Types.TUPLE(Types.LONG, Types.INT, Types.LONG, type));
     }
 
-    static final class Key<P> implements KeySelector<Tuple4<Long, Integer, Long, P>, Long> {
+    public static final class Key<P> implements KeySelector<Tuple4<Long, Integer, Long, P>, Long> {
         @Override
         public Long getKey(Tuple4<Long, Integer, Long, P> record) {
             return record.f0;

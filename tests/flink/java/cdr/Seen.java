@@ -46,7 +46,7 @@ public final class Seen implements Serializable {
     }
 
     /** {@code count} is how many records of this key its state has counted, this one included. */
-    void record(Tuple4<Long, Integer, Long, ?> record, long count) {
+    public void record(Tuple4<Long, Integer, Long, ?> record, long count) {
         if (file != null) {
             Object expected = Records.payload(record.f3.getClass(), record.f1, record.f2, options);
             boolean home = !keyed || owner(record.f0) == subtask;
