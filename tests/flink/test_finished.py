@@ -170,6 +170,21 @@ def _told(others: Mapping[tuple[str, int], Iterable[tuple[int, ...]]], what: str
 
 
 @pytest.mark.full
+def test_windows_are_whole_and_nothing_is_late_behind_a_source_of_which_some_subtasks_have_finished(
+    flink: str, tmp_path: Path
+) -> None:
+    """The last word of those on time was that it is over; it has been heard, and is said again after a restore."""
+    partly = Partly.made(replace(JOB, job="w", keys=50), KEYED, tmp_path, "gen-numbers", "gen")
+    out = rewritten(partly.checkpoint, KEYED, "2", tmp_path)
+    by_cdr, by_flink = (restore(replace(partly.job, sources=2), each, 2) for each in (out, partly.checkpoint))
+    assert (by_cdr.rescaled, by_flink.rescaled > 0) == (0, True)
+    assert _told(by_cdr.others, "late") == Counter()
+    whole = [Counter((key, start, n) for key, start, n, _ in _told(by.others, "windows")) for by in (by_cdr, by_flink)]
+    assert whole[0] == whole[1]
+    assert max(whole[0].values()) == 1
+
+
+@pytest.mark.full
 def test_flink_takes_no_checkpoint_of_union_state_some_of_whose_subtasks_have_ended(flink: str, tmp_path: Path) -> None:
     """So that there is none for cdr to move."""
     with pytest.raises(FlinkFailed, match=r"tail.* has used UnionListState, but part of its tasks"):
