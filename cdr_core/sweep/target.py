@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from cdr_core.commit.sinks import lake_for
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Prepared, Recovery, RecoveryState
 from cdr_core.spill.release import strings
@@ -30,6 +31,8 @@ def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[lis
     directory = address.removeprefix("file://").rstrip("/")
     if kind == "checkpoint":
         return _beside_checkpoint(recovery, directory, prepared)
+    if kind in {"iceberg", "paimon"}:
+        return _in_lake(recovery, prepared)
     data = join(directory, "data", recovery.id)
     if kind != "parquet" or (is_local(directory) and (not Path(data).is_dir() or Path(data).is_symlink())):
         return [], []
@@ -48,6 +51,27 @@ def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[lis
         elif name.removeprefix(f"{directory}/") not in named and _is_over(recovery, int(match.group(1))):
             found.append(Found(name, int(match.group(1)), size))
     return found, left
+
+
+def _in_lake(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[list[Found], list[Left]]:
+    """Data files of a recovery that is over; before that a catalog would be asked in vain. Manifests that a commit
+    wrote and did not publish bear nobody's name, so they are left to whoever keeps the table.
+    """
+    if not recovery.state.is_final:
+        return [], []
+    ours = re.compile(rf"^(?:data-cdr-{re.escape(recovery.id)}-)?e(\d+)-.+\.parquet$")
+    named = {name.rpartition("/")[2] for entry in prepared for name in strings(json.loads(entry.manifest))}
+    try:
+        lake = lake_for(recovery.target)
+        assert lake is not None, "asked for such targets only"
+        # Listed first, as above. Most of the time rows name everything, and no snapshot needs to be read.
+        unnamed = [uri for uri in lake.files_of(recovery.id) if uri.rpartition("/")[2] not in named]
+        listed = lake.listed() if unnamed else frozenset()
+        orphans = [uri for uri in unnamed if uri.rpartition("/")[2] not in listed]
+        matches = [(uri, match) for uri in orphans if (match := ours.match(uri.rpartition("/")[2]))]
+        return [Found(uri, int(match.group(1)), storage_for(uri).size(uri)) for uri, match in matches], []
+    except (CdrError, OSError, ValueError) as error:
+        return [], [Left(recovery.target, f"what it lists cannot be told ({error})")]
 
 
 def _beside_checkpoint(

@@ -189,6 +189,30 @@ class Sink(Protocol):
         """A prepared file for reading; missing, of another size or with other bytes is an error naming it."""
 
 
+class Lake(Sink, Protocol):
+    """A table whose library alone knows which files are in it."""
+
+    def files_of(self, recovery: str) -> list[str]:
+        """Every data file in the table's place that bears the recovery's name, published or not."""
+
+    def listed(self) -> frozenset[str]:
+        """The names, without directories, of all data files that any snapshot lists. What cannot be read raises."""
+
+
+def lake_for(target: str) -> Lake | None:
+    """The sink of a target whose files lie in a table of Iceberg or Paimon; ``None`` for any other."""
+    kind, _, address = target.partition(":")
+    if kind == "iceberg":
+        from cdr_core.commit.sinks.iceberg import IcebergSink
+
+        return IcebergSink(address)
+    if kind == "paimon":
+        from cdr_core.commit.sinks.paimon import PaimonSink
+
+        return PaimonSink(address)
+    return None
+
+
 def sink_for(target: str) -> Sink:
     """The sink of a target such as ``parquet:DIR``. Nothing heavy is imported for a kind that is not used."""
     kind, colon, address = target.partition(":")
@@ -206,14 +230,9 @@ def sink_for(target: str) -> Sink:
         from cdr_core.commit.sinks.parquet import ParquetSink
 
         return ParquetSink(address)
-    if kind == "iceberg":
-        from cdr_core.commit.sinks.iceberg import IcebergSink
-
-        return IcebergSink(address)
-    if kind == "paimon":
-        from cdr_core.commit.sinks.paimon import PaimonSink
-
-        return PaimonSink(address)
+    lake = lake_for(target)
+    if lake is not None:
+        return lake
     raise Refused(f"target {target!r}: there is no sink {kind!r}", hint=f"use one of {', '.join(KINDS)}")
 
 

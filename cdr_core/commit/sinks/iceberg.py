@@ -11,13 +11,17 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
+from io import BytesIO
+from typing import Any
 
+import fastavro
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.table import Table
+from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.config import Config
 
@@ -38,6 +42,7 @@ from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
 from cdr_core.errors import CommitConflict, InDoubt, Refused
 from cdr_core.faults import reach
+from cdr_core.storage import storage_for
 from cdr_core.storage.s3_access import iceberg_properties
 
 ABSENT = "absent"
@@ -211,6 +216,24 @@ class IcebergSink:
             stream = source.open()
             return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
 
+    def files_of(self, recovery: str) -> list[str]:
+        table = self._table()
+        if table is None:
+            return []
+        provider = table.location_provider()
+        if not isinstance(provider, SimpleLocationProvider):
+            raise Refused(f"table {self._name} spreads its files over many places", hint="remove its orphan files")
+        place = provider.new_data_location(f"cdr/{recovery}")
+        return storage_for(place).list(place)
+
+    def listed(self) -> frozenset[str]:
+        table = self._require_table()
+        with explained(f"read the manifests of table {self._name}", _CHECK):
+            lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+            manifests = {str(each["manifest_path"]) for path in lists for each in _avro(table.io, path)}
+            paths = (str(each["data_file"]["file_path"]) for path in manifests for each in _avro(table.io, path))
+            return frozenset(path.rpartition("/")[2] for path in paths)
+
 
 @lru_cache(maxsize=8)
 def _open(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
@@ -252,6 +275,12 @@ def _metadata(table: Table, snapshot: Snapshot) -> list[str]:
 def _summed(io: FileIO, path: str) -> MetadataFile:
     with io.new_input(path).open() as stream:
         return MetadataFile.of(path, stream.read())
+
+
+def _avro(io: FileIO, path: str) -> list[dict[str, Any]]:
+    """Not by pyiceberg: its decoder trusts the lengths that it reads, and a damaged file ends the process."""
+    with io.new_input(path).open() as stream:
+        return [dict(each) for each in fastavro.reader(BytesIO(stream.read())) if isinstance(each, dict)]
 
 
 def _is_of(snapshot: Snapshot, commit_user: str) -> bool:

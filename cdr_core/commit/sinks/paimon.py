@@ -16,6 +16,8 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 from pypaimon.catalog.catalog_exception import DatabaseNotExistException, TableNotExistException
 from pypaimon.data.timestamp import Timestamp
+from pypaimon.manifest.manifest_file_manager import ManifestFileManager
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.schema.data_types import PyarrowFieldParser
@@ -188,6 +190,26 @@ class PaimonSink:
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         return self._place.open(file.path, file)
+
+    def files_of(self, recovery: str) -> list[str]:
+        absent = is_local(self._warehouse) and not local_path(self._warehouse).is_dir()
+        table = None if absent else self._table()
+        if table is None:
+            return []
+        begin = _data_file(table, f"data-cdr-{recovery}-")
+        bucket = begin.rpartition("/")[0]
+        return [uri for uri in storage_for(bucket).list(bucket) if uri.startswith(begin)]
+
+    def listed(self) -> frozenset[str]:
+        table = self._require_table()
+        with explained(f"read the manifests of table {self._name}", _CHECK):
+            if any(table.file_io.exists(f"{table.table_path}/{place}") for place in ("tag", "branch")):
+                raise Refused(f"table {self._name} has tags or branches", hint="remove its orphan files")
+            lists, files = ManifestListManager(table), ManifestFileManager(table)
+            snapshots = table.snapshot_manager().list_snapshots()
+            names = {name for each in snapshots for name in (each.base_manifest_list, each.delta_manifest_list)}
+            manifests = {meta.file_name for name in names for meta in lists.read(name)}
+            return frozenset(entry.file.file_name for name in manifests for entry in files.read(name))
 
 
 def _kind(table: Any) -> str | None:
