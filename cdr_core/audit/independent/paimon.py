@@ -25,12 +25,15 @@ def open_paimon(address: str, owner: Owner) -> LakeTable:
         table = CatalogFactory.create(paimon_options(plain_address(warehouse))).get_table(name)
         snapshots: list[Snapshot] = []
         added: dict[str, Snapshot] = {}
-        for found in table.snapshot_manager().list_snapshots():
-            manifests = [each.file_name for each in ManifestListManager(table).read_delta(found)]
+        listed = table.snapshot_manager().list_snapshots()
+        for found in listed:
+            manifests = _manifests(table, found.delta_manifest_list)
             metadata = tuple(_metadata(table, found, manifests))
             snapshot = Snapshot(found.id, dict(found.properties or {}), found.commit_kind == "APPEND", metadata)
             snapshots.append(snapshot)
             added |= dict.fromkeys(_added_files(table, manifests), snapshot)
+        for newest in listed[-1:]:
+            _manifests(table, newest.base_manifest_list)
         return LakeTable(owner, snapshots, _files(table, added))
 
 
@@ -40,12 +43,26 @@ def _metadata(table: Any, snapshot: Any, manifests: list[str]) -> Iterator[DataF
     below = [f"snapshot/snapshot-{snapshot.id}", f"schema/schema-{snapshot.schema_id}"]
     below += [f"manifest/{name}" for name in names]
     for name in below:
-        yield DataFile(f"{plain_address(str(table.table_path)).rstrip('/')}/{name}")
+        yield DataFile(_place(table, name))
+
+
+def _place(table: Any, name: str) -> str:
+    return f"{plain_address(str(table.table_path)).rstrip('/')}/{name}"
+
+
+def _manifests(table: Any, name: str) -> list[str]:
+    """What a list of manifests names; the error about a damaged one says which it is."""
+    with explained(_place(table, f"manifest/{name}")):
+        return [str(each.file_name) for each in ManifestListManager(table).read(name)]
 
 
 def _added_files(table: Any, manifests: list[str]) -> list[str]:
-    entries = [entry for name in manifests for entry in ManifestFileManager(table).read(name)]
-    return [str(entry.file.file_name) for entry in entries if entry.kind == _ADDED]
+    found = []
+    for name in manifests:
+        with explained(_place(table, f"manifest/{name}")):
+            entries = ManifestFileManager(table).read(name)
+            found += [str(entry.file.file_name) for entry in entries if entry.kind == _ADDED]
+    return found
 
 
 def _files(table: Any, added: dict[str, Snapshot]) -> list[LakeFile]:
