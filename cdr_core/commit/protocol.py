@@ -126,5 +126,6 @@ def _require_sight(seen: LookUp, intended: str | None) -> None:
     if intended is not None and not seen.covers(intended):
         raise InDoubt(
             f"a publication on {intended} was begun, and what the target shows does not go back that far",
-            hint="its snapshots have expired or were rolled back: compare the target with the receipt's counts by hand",
+            hint="its snapshots have expired or were rolled back: cdr verify --source --output --spec tells whether the"
+            " records are there; if not, recover to another target",
         )

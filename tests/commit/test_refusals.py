@@ -208,5 +208,8 @@ def test_an_intent_on_a_table_that_was_made_anew_is_in_doubt(empty_target: Any, 
     else:
         shutil.rmtree(tmp_path / "warehouse")
     sink.create(SCHEMA)
-    with pytest.raises(InDoubt):
+    with pytest.raises(InDoubt) as caught:
         publish_once(sink, "me", 1, publication("me"), log)
+    # A recovery that was never recorded as published has no receipt, so nobody is sent to one.
+    assert "cdr verify --source" in caught.value.hint
+    assert "receipt" not in caught.value.hint
