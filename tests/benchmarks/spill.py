@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from cdr_core.metadata import Phase
@@ -35,6 +36,20 @@ CONSUMERS = (
 """What is asked is asked of spilling and draining as such, so the consumer that only takes the bytes is meant."""
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who does the units, and how long that took: one by its own work, two by the clock, as Spark has them do it."""
+
+    count: int
+    suffix: str
+    says: str
+    taken: Callable[[ProcessWorkers], float]
+
+
+ONE = Crew(1, "", "one process", attrgetter("busy"))
+TWO = Crew(2, "-two-cores", "two processes, by the clock", attrgetter("wall"))
+
+
 def needs(sizes: Sizes) -> int:
     return 5 * sizes.checkpoint
 
@@ -42,13 +57,14 @@ def needs(sizes: Sizes) -> int:
 def run(bench: Bench) -> Iterator[Figure]:
     bench.say("spill: making a checkpoint")
     folder = checkpoint(bench.scratch / "spill", bench.sizes.checkpoint, bench.before, "900-1100")
-    with ProcessWorkers(bench.processes(1)) as workers:
-        for consumer in CONSUMERS:
-            yield _in_memory(bench, folder, workers, consumer)
-        yield from _on_disk(bench, folder, workers)
+    for crew in (ONE, TWO):
+        with ProcessWorkers(bench.processes(crew.count)) as workers:
+            for consumer in CONSUMERS:
+                yield _in_memory(bench, folder, workers, crew, consumer)
+            yield from _on_disk(bench, folder, workers, crew)
 
 
-def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Consumer) -> Figure:
+def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, crew: Crew, consumer: Consumer) -> Figure:
     files = state_files(folder)
     size = sum(file.stat().st_size for file in files)
     room = Path(tempfile.mkdtemp(prefix="cdr-bench-", dir=bench.memory))
@@ -59,7 +75,7 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Co
 
     def spill_and_drain() -> float:
         with setting(CDR_WORKSPACE=str(room / "workspace")), recovery(folder, bench.after, consumer.target) as made:
-            taken = _spill_and_drain(made, workers)
+            taken = _spill_and_drain(made, workers, crew)
         for name, value in zip(parts, taken, strict=True):
             parts[name].append(value)
         return sum(taken)
@@ -74,8 +90,8 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Co
     finally:
         shutil.rmtree(room, ignore_errors=True)
     return Figure(
-        f"spill-and-drain-memory{consumer.name}",
-        f"the work of spill and drain (target `{consumer.target}`: {consumer.does}), one process, all in a memory tier",
+        f"spill-and-drain-memory{consumer.name}{crew.suffix}",
+        f"the work of spill and drain (target `{consumer.target}`: {consumer.does}), {crew.says}, all in a memory tier",
         "reading and writing the same bytes there, one process",
         "MB/s",
         speeds(size, measured),
@@ -86,17 +102,17 @@ def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, consumer: Co
 
 
 def _spill_and_drain(
-    made: Recovery, workers: ProcessWorkers, spilled: Callable[[], object] = lambda: None
+    made: Recovery, workers: ProcessWorkers, crew: Crew, spilled: Callable[[], object] = lambda: None
 ) -> tuple[float, float]:
-    """Seconds of the units' own work in both phases; ``spilled`` is called between them."""
+    """Seconds of the crew in both phases; ``spilled`` is called between them."""
     made.run(Phase.READ, workers)
     made.run(Phase.FILTER, workers)
-    begun = workers.busy
+    begun = crew.taken(workers)
     made.run(Phase.SPILL, workers)
-    after = workers.busy
+    after = crew.taken(workers)
     spilled()
     made.run(Phase.DRAIN, workers)
-    return after - begun, workers.busy - after
+    return after - begun, crew.taken(workers) - after
 
 
 def _files_of_units(made: Recovery) -> dict[Path, int]:
@@ -107,7 +123,7 @@ def _files_of_units(made: Recovery) -> dict[Path, int]:
     return {file: file.stat().st_size for file in sorted({*files, *manifests})}
 
 
-def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Figure]:
+def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers, crew: Crew) -> Iterator[Figure]:
     spilled: list[float] = []
     drained: list[float] = []
     sizes: dict[Path, int] = {}
@@ -115,7 +131,7 @@ def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Fi
     def spill() -> float:
         sizes.clear()
         with recovery(folder, bench.after, "none:") as made:
-            first, second = _spill_and_drain(made, workers, lambda: sizes.update(_files_of_units(made)))
+            first, second = _spill_and_drain(made, workers, crew, lambda: sizes.update(_files_of_units(made)))
         spilled.append(first)
         drained.append(second)
         return first
@@ -129,11 +145,11 @@ def _on_disk(bench: Bench, folder: Path, workers: ProcessWorkers) -> Iterator[Fi
     both = [first + second for first, second in zip(spilled[-bench.runs :], drained[-bench.runs :], strict=True)]
     total = sum(sizes.values())
     for name, what, measured, bar in (
-        ("spill-disk", "the work of spill, one process, on a disk", spilled[-bench.runs :], Bar(low=0.8)),
+        ("spill-disk", f"the work of spill, {crew.says}, on a disk", spilled[-bench.runs :], Bar(low=0.8)),
         ("spill-and-drain-disk", "the same, and of drain (target `none:`) from that disk", both, Bar()),
     ):
         yield Figure(
-            name,
+            f"{name}{crew.suffix}",
             what,
             "writing the files that it leaves, of the same sizes, one after another, each synced",
             "MB/s",

@@ -27,7 +27,11 @@ EXPECTED = {
         "two-cores-1k",
     },
     "phases": {"read-and-filter-work"},
-    "spill": {"spill-and-drain-memory", "spill-and-drain-memory-decoded", "spill-disk", "spill-and-drain-disk"},
+    "spill": {
+        f"{name}{crew}"
+        for crew in ("", "-two-cores")
+        for name in ("spill-and-drain-memory", "spill-and-drain-memory-decoded", "spill-disk", "spill-and-drain-disk")
+    },
     "checkpoints": {"first-checkpoint", "checkpoint-cost"},
     "recoveries": {"five-phases-parquet", "one-pass-parquet"},
     "memory": {"read-and-filter-memory", "five-phases-in-a-budget", "five-phases-in-a-budget-s3"},
