@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cdr_core.phases.request import RecoveryRequest
 from cdr_core.sweep import sweep
 from tests.chaos.test_sweep import Case
 from tests.support import inline
+from tests.support.bucket import NAME, Bucket
 from tests.support.checkpoints import FixtureCheckpoints
 
 
@@ -73,3 +75,29 @@ def test_files_that_a_snapshot_lists_stay_though_the_rows_are_lost(lake: Case, m
     report = sweep(lake.repository, lake.settings)
     assert data_files(lake) == published
     assert any("what it lists cannot be told" in left.why for left in report.left)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "paimon"])
+def test_in_a_warehouse_on_s3_the_same_goes_and_the_same_stays(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket, kind: str
+) -> None:
+    warehouse, checkpoint = bucket.uri(), fixture_checkpoint("a_p3_thr0", 2)
+    monkeypatch.setenv("PYICEBERG_CATALOG__SWEPT__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SWEPT__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SWEPT__WAREHOUSE", warehouse)
+    target = "iceberg:swept/db.t" if kind == "iceberg" else f"paimon:{warehouse}/db.t"
+    repository, recovery, settings = inline.start(
+        RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", target)
+    )
+    inline.run_all(repository, recovery, settings)
+    published = {f"s3://{NAME}/{key}" for key in bucket.keys(warehouse) if key.endswith(".parquet")}
+    place, _, name = next(iter(published)).rpartition("/")
+    late, strange = f"{place}/{re.sub(r'e[0-9]+-0', 'e1-0', name, count=1)}", f"{place}/part-of-somebody.parquet"
+    assert late not in published
+    for uri in (late, strange):
+        bucket.put(uri, b"rows")
+    report = sweep(repository, settings)
+    assert [left.path for left in report.leftovers if left.removed and left.path.endswith(".parquet")] == [late]
+    there = {f"s3://{NAME}/{key}" for key in bucket.keys(warehouse) if key.endswith(".parquet")}
+    assert there == {*published, strange}
+    repository.close()
