@@ -72,6 +72,24 @@ def test_files_with_names_like_a_manifests_are_nobodys(tmp_path: Path) -> None:
     assert published.location.endswith("/_cdr/manifest-1.json")
 
 
+@pytest.mark.parametrize("empty_target", ["iceberg"], indirect=True)
+def test_a_damaged_list_of_manifests_is_unreadable_before_anything_runs_and_before_a_publication(
+    empty_target: Target, tmp_path: Path
+) -> None:
+    """pyiceberg would read beyond its end, and the driver would be gone without a word."""
+    name = empty_target.name
+    sink_for(name).create(SCHEMA)
+    publish_once(sink_for(name), "me", 1, publication("me", prepare(name, "a", [4, 5], "me")), Log())
+    sink = sink_for(name)
+    base, more = sink.look_up("me").base, publication("me", prepare(name, "b", [6], "me"), commit_id=2)
+    (listed,) = tmp_path.rglob("snap-*.avro")
+    listed.write_bytes(listed.read_bytes()[:-30])
+    for act in (sink.refuse_early, lambda: sink.publish(base, more)):
+        with pytest.raises(Unreadable, match=f"{listed.name} is no list of manifests"):
+            act()
+    assert sink.look_up("me").base == base
+
+
 @TABLES
 def test_a_table_that_cannot_hold_a_null_of_ours_is_refused(empty_target: Target) -> None:
     sink = sink_for(empty_target.name)

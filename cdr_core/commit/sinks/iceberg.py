@@ -11,10 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
-from io import BytesIO
-from typing import Any
 
-import fastavro
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
@@ -39,6 +36,7 @@ from cdr_core.commit.sinks.base import (
 )
 from cdr_core.commit.sinks.explained import explained
 from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer, require_files, require_sum
+from cdr_core.commit.sinks.iceberg_metadata import listed_files, require_readable, written_for
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
 from cdr_core.errors import CommitConflict, InDoubt, Refused
 from cdr_core.faults import reach
@@ -121,6 +119,7 @@ class IcebergSink:
         table = self._table()
         if table is not None:
             self._require_fit(table, schema)
+            require_readable(table)
 
     def _require_fit(self, table: Table, schema: pa.Schema | None) -> None:
         if not table.spec().is_unpartitioned():
@@ -173,6 +172,7 @@ class IcebergSink:
         table = self._require_table()
         if _token(table, table.current_snapshot()) != base:
             raise CommitConflict(f"table {self._name} has changed since the look-up", hint="look up again")
+        require_readable(table)
         require_files(publication.files, lambda file: _size(table.io.new_input(file.path)))
         # Only in this process: the table keeps its own.
         once = {**table.metadata.properties, _RETRIES: "0"}
@@ -204,7 +204,7 @@ class IcebergSink:
             snapshot = table.snapshot_by_id(int(location.rpartition("@")[2]))
             if snapshot is not None:
                 with explained(f"read the metadata of {location}", _CHECK):
-                    found[location] = tuple(_summed(table.io, path) for path in _metadata(table, snapshot))
+                    found[location] = written_for(table, snapshot)
         return found
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
@@ -229,10 +229,7 @@ class IcebergSink:
     def listed(self) -> frozenset[str]:
         table = self._require_table()
         with explained(f"read the manifests of table {self._name}", _CHECK):
-            lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
-            manifests = {str(each["manifest_path"]) for path in lists for each in _avro(table.io, path)}
-            paths = (str(each["data_file"]["file_path"]) for path in manifests for each in _avro(table.io, path))
-            return frozenset(path.rpartition("/")[2] for path in paths)
+            return frozenset(path.rpartition("/")[2] for path in listed_files(table))
 
 
 @lru_cache(maxsize=8)
@@ -263,24 +260,6 @@ def _line(table: Table) -> tuple[list[Snapshot], bool]:
 
 def _token(table: Table, snapshot: Snapshot | None) -> str:
     return f"{table.metadata.table_uuid}/{snapshot.snapshot_id if snapshot else 'empty'}"
-
-
-def _metadata(table: Table, snapshot: Snapshot) -> list[str]:
-    """The snapshot's list of manifests, those it added, and the table's own file while that is of this snapshot."""
-    own = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
-    newest = [table.metadata_location] if snapshot == table.current_snapshot() else []
-    return [snapshot.manifest_list, *(manifest.manifest_path for manifest in own), *newest]
-
-
-def _summed(io: FileIO, path: str) -> MetadataFile:
-    with io.new_input(path).open() as stream:
-        return MetadataFile.of(path, stream.read())
-
-
-def _avro(io: FileIO, path: str) -> list[dict[str, Any]]:
-    """Not by pyiceberg: its decoder trusts the lengths that it reads, and a damaged file ends the process."""
-    with io.new_input(path).open() as stream:
-        return [dict(each) for each in fastavro.reader(BytesIO(stream.read())) if isinstance(each, dict)]
 
 
 def _is_of(snapshot: Snapshot, commit_user: str) -> bool:
