@@ -20,6 +20,7 @@ from cdr_core.audit.independent.report import Report
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.audit.receipt import sealed
 from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.listeners import Notice, PartitionDone
 from cdr_core.commit.sinks import Publication
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
@@ -74,6 +75,14 @@ class Recovered:
         changed = {"cdr.records": str(sum(file.records for file in files)), **properties}
         manifest["properties"] = Publication(files, manifest["properties"] | changed).signed
         self.manifest.write_text(json.dumps(manifest, indent=1))
+        self._mark(manifest["properties"])
+
+    def _mark(self, properties: Mapping[str, str]) -> None:
+        """The marker says the same."""
+        shutil.rmtree(self.output / "_cdr" / "done", ignore_errors=True)
+        commit, records, watermark = (properties.get(f"cdr.{name}") for name in ("commit-id", "records", "watermark"))
+        notice = Notice(int(commit or 0), int(records or 0), None if watermark is None else int(watermark))
+        PartitionDone(str(self.output), properties["cdr.recovery"]).committed(notice)
 
     def publish(self, proof_sha256: str = "") -> None:
         """As if what is there now had been published: manifest and receipt agree with it."""
