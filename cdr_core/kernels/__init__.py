@@ -32,12 +32,21 @@ def _sources() -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in files(__name__).iterdir() if each.name.endswith(".py")}
 
 
-def _kept_in() -> Path:
-    """Where Numba would keep it: as it was told, else beside the modules, else with the user's other caches."""
+def kept_in() -> Path | None:
+    """Where Numba would keep it: as it was told, else beside the modules, else with the user's other caches, if the
+    user has a home at all.
+    """
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
     package = Path(__file__).parent
-    return package / "__pycache__" if os.access(package, os.W_OK) else Path.home() / ".cache" / "cdr-kernels"
+    if os.access(package, os.W_OK):
+        return package / "__pycache__"
+    try:
+        return Path.home() / ".cache" / "cdr-kernels"
+    except RuntimeError:
+        return None
 
 
-config.CACHE_DIR = str(_kept_in() / state_of(_sources()))
+_kept = kept_in()
+if _kept is not None:
+    config.CACHE_DIR = str(_kept / state_of(_sources()))

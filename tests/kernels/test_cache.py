@@ -61,3 +61,16 @@ def test_a_state_has_a_name_that_any_change_of_any_module_changes() -> None:
     ]
     assert len(set(states)) == len(states)
     assert kernels.state_of(dict(reversed(sources.items()))) == states[0]
+
+
+def test_who_can_write_nowhere_and_has_no_home_is_left_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number that is no user's: importing the kernels must not fail."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(kernels.config, "CACHE_DIR", "")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert kernels.kept_in() == Path.home() / ".cache" / "cdr-kernels"
+    monkeypatch.setattr(Path, "home", homeless)
+    assert kernels.kept_in() is None
