@@ -156,9 +156,16 @@ def test_a_checkpoint_whose_claim_is_gone_or_says_something_else_is_said(rescale
         {"properties": {**claim["properties"], "cdr.proof-sha256": "0" * 64}},
         {"properties": {**claim["properties"], "cdr.epoch": "77"}},
     ):
-        ours.claim.write_text(json.dumps(claim | edit))
+        ours.claim.write_text(json.dumps(claim | edit, indent=1))
         for with_receipt in (True, False):
             assert {each.kind for each in ours.found(with_receipt=with_receipt)} == {Kind.RECEIPT}
+    whole = json.dumps(claim, indent=1)
+    for changed in (whole.replace('"unknown"', '"unknowm"'), whole.replace("\n }", "\n  }"), whole + "\n"):
+        ours.claim.write_text(changed)  # it says the same, and is not what was written
+        for with_receipt in (True, False):
+            assert any("is not as it was written" in each.what for each in ours.found(with_receipt=with_receipt))
+    ours.claim.write_text(whole)
+    assert not ours.found(with_receipt=True)
     ours.claim.unlink()
     assert any("its claim is missing" in each.what for each in ours.found(with_receipt=True))
     assert any("its claim is missing" in each.what for each in ours.found())
