@@ -23,7 +23,7 @@ from cdr_core.audit.receipt import make_proof, make_receipt, sealed
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import Rows, TableCommitter, committed
 from cdr_core.commit.events import Close
-from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
+from cdr_core.commit.sinks import Sink, is_checkpoint, lake_for, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed
@@ -105,7 +105,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     rows = Rows(drive.repository, drive.recovery, drive.epoch)
     committer = TableCommitter(rows, sink, lambda _: proof, final=last)
     restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
-    made = _with_metadata(sink, publications(drive, last, committer.found))
+    made = _with_metadata(drive.recovery.target, publications(drive, last, committer.found))
     receipt = _receipt(drive, proof, ledger, made)
     receipt = assemble.beside(drive, sink, receipt) if isinstance(sink, CheckpointSink) else sealed(receipt)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
@@ -126,9 +126,14 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     )
 
 
-def _with_metadata(sink: Sink, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a table's library wrote to make the publications visible, summed while nobody has changed it."""
-    found = sink.metadata_of([each["location"] for each in made])
+def _with_metadata(target: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a table's library wrote to make the publications visible, summed while nobody has changed it. What other
+    targets write is cdr's own, and tells every change by itself.
+    """
+    lake = lake_for(target)
+    if lake is None:
+        return made
+    found = lake.metadata_of([each["location"] for each in made])
     return [
         {**each, "metadata": [asdict(file) for file in found[each["location"]]]} if each["location"] in found else each
         for each in made

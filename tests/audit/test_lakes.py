@@ -19,10 +19,11 @@ from cdr_core.audit.independent.report import Kind
 from cdr_core.audit.independent.tables import DataFile, Owner, open_table
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import CdrError, Unreadable
+from cdr_core.metadata import Repository
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 from tests.support.bucket import NAME, Bucket
-from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.s3 import SECRET_KEY
 
 
@@ -58,6 +59,14 @@ def append_paimon(folder: Path, rows: list[dict[str, Any]]) -> None:
     commit.close()
 
 
+def recover_into(output: str, checkpoint: FixtureCheckpoint) -> tuple[Repository, str]:
+    """The shipped checkpoint at parallelism 2, in this process."""
+    wanted = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
+    repository, recovery, settings = inline.start(wanted)
+    inline.run_all(repository, recovery, settings)
+    return repository, recovery
+
+
 FOREIGN = {
     "exchange": "main", "gate": 0, "up": 0, "down": 0, "pos": 0, "new_up": 0, "new_down": 0, "ts": None,
     "key_group": None, "row_kind": None, "raw": b"\x01", "main": None,
@@ -71,10 +80,7 @@ def test_a_recovery_into_a_table_is_balanced_until_a_bit_a_row_or_a_file_is_anot
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     output = target(tmp_path, monkeypatch)
-    repository, recovery, settings = inline.start(
-        RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
-    )
-    inline.run_all(repository, recovery, settings)
+    repository, recovery = recover_into(output, checkpoint)
     request = Request(str(checkpoint.path), output, str(checkpoint.spec), "2")
     report = verify(request)
     (unsummed,) = report.unchecked
@@ -116,10 +122,7 @@ def test_no_bit_of_what_a_library_wrote_for_the_publication_can_change_unseen(
     """Snapshots, manifests and schemas hold much that readers read past: only the receipt's sums tell."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     output = target(tmp_path, monkeypatch)
-    repository, recovery, settings = inline.start(
-        RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
-    )
-    inline.run_all(repository, recovery, settings)
+    repository, recovery = recover_into(output, checkpoint)
     request = Request(str(checkpoint.path), output, str(checkpoint.spec), "2")
     receipt = repository.receipt(recovery)
     with_receipt = replace(request, claims=read_claims(json.dumps(receipt).encode(), "the receipt"))
@@ -158,10 +161,7 @@ def test_a_damaged_manifest_is_unreadable_and_not_the_end_of_the_process(
 ) -> None:
     """A decoder that trusts the lengths in a file reads beyond its end; and the sentence says which file it is."""
     checkpoint, output = fixture_checkpoint("a_p3_thr0", 2), target(tmp_path, monkeypatch)
-    repository, recovery, settings = inline.start(
-        RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
-    )
-    inline.run_all(repository, recovery, settings)
+    _, recovery = recover_into(output, checkpoint)
     unreadable = named = 0
     for path in tmp_path.rglob(manifests):
         whole = path.read_bytes()
@@ -194,9 +194,7 @@ def test_a_table_on_s3_is_balanced_until_a_byte_or_a_file_is_another(
     """The libraries reach the server with what cdr's settings say, and leave nothing of the credentials there."""
     checkpoint, warehouse = fixture_checkpoint("a_p3_thr0", 2), bucket.uri()
     output = target(tmp_path, monkeypatch, warehouse)
-    wanted = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", output)
-    repository, recovery, settings = inline.start(wanted)
-    inline.run_all(repository, recovery, settings)
+    repository, recovery = recover_into(output, checkpoint)
     claims = read_claims(json.dumps(repository.receipt(recovery)).encode(), "the receipt")
     request = Request(str(checkpoint.path), output, str(checkpoint.spec), "2", claims)
     report = verify(request)

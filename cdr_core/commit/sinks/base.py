@@ -180,17 +180,15 @@ class Sink(Protocol):
         look-up can tell; prepared files stay whatever happens.
         """
 
-    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
-        """The metadata of publications by their location, as a library keeps it; nothing where the target's own format
-        tells every change, and nothing of a publication that the target has forgotten.
-        """
-
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         """A prepared file for reading; missing, of another size or with other bytes is an error naming it."""
 
 
 class Lake(Sink, Protocol):
     """A table whose library alone knows which files are in it."""
+
+    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
+        """What the library wrote for publications, by their location; nothing of those that it has forgotten."""
 
     def files_of(self, recovery: str) -> list[str]:
         """Every data file in the table's place that bears the recovery's name, published or not."""

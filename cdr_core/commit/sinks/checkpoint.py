@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from cdr_core.commit.committable import Piece, PreparedFile
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, LookUp, MetadataFile, Publication, Published
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, LookUp, Publication, Published
 from cdr_core.commit.sinks.files import Output, Summed, require_files
 from cdr_core.commit.sinks.parquet import place_for
 from cdr_core.errors import CommitConflict, CommitUnknown, IllegalState, Refused, StorageError, Unreadable
@@ -168,9 +168,6 @@ class CheckpointSink:
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:
         """Beside the checkpoint; the database has it too, and nothing is decided by this copy."""
         self._storage.replace(self.uri(RECEIPT_FILE), json.dumps(receipt, indent=1, default=str).encode())
-
-    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
-        return {}  # its claim has the SHA-256 of ``_metadata``
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         return self._place.open(self.uri(file.path), file)

@@ -8,13 +8,13 @@ Nothing is published, so a look-up finds nothing and a publication after a crash
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.base import LookUp, MetadataFile, Publication, Published
+from cdr_core.commit.sinks.base import LookUp, Publication, Published
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.faults import reach
 
@@ -70,9 +70,6 @@ class NoneSink:
         reach("publish.before")
         reach("publish.after")
         return Published(publication.commit_id, "none:")
-
-    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
-        return {}
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         raise Unreadable(f"{file.path} was written to none: and cannot be read")

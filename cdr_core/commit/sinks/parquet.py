@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from cdr_core.commit.sinks.base import (
     PROOF,
     ROW_GROUP_BYTES,
     LookUp,
-    MetadataFile,
     Publication,
     Published,
     by_others,
@@ -129,9 +128,6 @@ class ParquetSink:
         if not created:
             raise CommitConflict(f"{uri} was published by somebody else", hint="look up again")
         return Published(publication.commit_id, uri)
-
-    def metadata_of(self, locations: Sequence[str]) -> Mapping[str, tuple[MetadataFile, ...]]:
-        return {}  # a manifest must be, byte for byte, as it is written here
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
         return self._place.open(join(self._directory, file.path), file)
