@@ -120,6 +120,11 @@ def _verdict(proof: Mapping[str, Any], equal: bool) -> str:
     return "partial" if proof.get("quarantine") or proof.get("dropped_by_request") else "balanced"
 
 
+def verdict_text(verdict: str, *, proven: bool) -> str:
+    """The verdict as people read it: one that rests on a key that nothing confirms says so."""
+    return verdict if proven else f"{verdict} (key: unproven)"
+
+
 def make_receipt(
     recovery: Mapping[str, Any],
     proof: Mapping[str, Any],
@@ -128,17 +133,22 @@ def make_receipt(
     publication: Mapping[str, Any],
     run: Mapping[str, Any],
     other_elements: Mapping[str, Mapping[str, int]] | None = None,
+    exchanges: Sequence[Mapping[str, Any]] = (),
+    proven: bool = False,
 ) -> dict[str, Any]:
     """The receipt of a published recovery, still to be :func:`sealed`. The caller has compared the ledgers; the verdict
     says so.
 
     ``source`` is what had to be published: all records, without those that the proof lists as left out.
-    ``other_elements`` is what became of watermarks and their kin on the way to the new channels.
+    ``other_elements`` is what became of watermarks and their kin on the way to the new channels. ``exchanges`` say how
+    far types and keys are proven; ``proven``: those keys that records went by are.
     """
     before, after = total(source), total(published)
     return {
         "version": RECEIPT_VERSION,
         "verdict": _verdict(proof, before == after),
+        "proven": proven,
+        "exchanges": [dict(exchange) for exchange in exchanges],
         "recovery": dict(recovery),
         "records": {"source": before.records, "published": after.records},
         "bytes": {"source": before.bytes, "published": after.bytes},

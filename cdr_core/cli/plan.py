@@ -12,10 +12,11 @@ from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, print_json
 from cdr_core.errors import CdrError, Corrupt, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cdr_core.flink.checkpoint import Checkpoint
     from cdr_core.metadata import Repository
+    from cdr_core.rescale.evidence import ExchangeEvidence
     from cdr_core.rescale.plan import Examined, Plan
     from cdr_core.rescale.whatif import Outlook, Speed
     from cdr_core.settings import Settings
@@ -38,6 +39,9 @@ def plan(
     throughput: Annotated[
         str, typer.Option("--throughput", help="Bytes a second to reckon with, such as 100MB; else as measured.")
     ] = "",
+    trust_key: Annotated[
+        bool, typer.Option("--trust-key", help="Do not refuse a key that nothing in the checkpoint proves.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> int:
     """What if: per new subtask records, bytes, spill and time; and everything that is refused, not only the first.
@@ -52,7 +56,9 @@ def plan(
     settings = load_settings()
     speed = _given_speed(throughput) if throughput else None
     looks = True if exact else False if estimate else None
-    value, refused = describe(checkpoint, spec, parallelism, to, settings, exact=looks, speed=speed)
+    value, refused = describe(
+        checkpoint, spec, parallelism, to, settings, exact=looks, speed=speed, trust_key=trust_key
+    )
     if as_json:
         print_json(value)
     else:
@@ -63,23 +69,33 @@ def plan(
 
 
 def describe(
-    path: str, spec: str, parallelism: str, to: str, settings: Settings, *, exact: bool | None, speed: Speed | None
+    path: str,
+    spec: str,
+    parallelism: str,
+    to: str,
+    settings: Settings,
+    *,
+    exact: bool | None,
+    speed: Speed | None,
+    trust_key: bool = False,
 ) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
     """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error.
 
     ``exact``: whether every record is looked at; ``None`` if there are not too many.
     """
+    from cdr_core.rescale.evidence import gather_evidence, keys_are_proven
     from cdr_core.rescale.exact import count_channel, payload_sizes
     from cdr_core.rescale.source import open_checkpoint
     from cdr_core.rescale.whatif import counted, estimated, misplaced
 
     checkpoint = open_checkpoint(path)
     examined = _examine(checkpoint, spec, parallelism, settings)
-    refused = list(examined.refusals)
-    refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused)
+    planned, refused = examined.plan, list(examined.refusals)
+    evidence = gather_evidence(checkpoint, planned)
+    refused += [refusal for each in evidence for refusal in each.refusals(trusted=trust_key)]
+    refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused, trust_key=trust_key)
     state, blocked = _other_state(checkpoint, spec, parallelism, to)
     refused = list({str(error): error for error in (*refused, *blocked)}.values())
-    planned = examined.plan
     sizes = payload_sizes(checkpoint, planned)
     outlook = estimated(planned, sizes, settings.segment_size)
     warnings: list[str] = []
@@ -101,7 +117,8 @@ def describe(
         "parallelism": parallelism.strip(),
         "to": to or None,
         "plan": None if refused else planned.sha256,
-        **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings)),
+        "proven": keys_are_proven(evidence),
+        **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings), evidence),
         **({} if state is None else {"state": state}),
         "warnings": warnings + _spill_warnings(outlook, settings) + _missing_warnings(state),
         "refused": [_refusal(error) for error in refused],
@@ -132,7 +149,7 @@ def _examine(checkpoint: Checkpoint, spec: str, parallelism: str, settings: Sett
 
 
 def _target_refusals(
-    checkpoint: str, spec: str, parallelism: str, to: str, settings: Settings, *, alone: bool
+    checkpoint: str, spec: str, parallelism: str, to: str, settings: Settings, *, alone: bool, trust_key: bool
 ) -> list[CdrError]:
     """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
     if not to:
@@ -142,7 +159,7 @@ def _target_refusals(
 
     try:
         if alone:
-            check(RecoveryRequest(checkpoint, spec, parallelism, to), settings)
+            check(RecoveryRequest(checkpoint, spec, parallelism, to, trust_key=trust_key), settings)
         else:
             sink_for(to).refuse_early()
     except CdrError as error:
@@ -170,7 +187,9 @@ def _other_state(
     return fates.to_json(), refusals
 
 
-def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed) -> dict[str, Any]:
+def _numbers(
+    checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed, evidence: Sequence[ExchangeEvidence]
+) -> dict[str, Any]:
     from cdr_core.rescale.whatif import START_SECONDS, seconds, skew
 
     labels = _labels(checkpoint)
@@ -191,8 +210,9 @@ def _numbers(checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Spe
             "ambiguous": o.ambiguous,
             "bytes": o.bytes,
             "ambiguous_bytes": o.ambiguous_bytes,
+            "evidence": found.to_json(),
         }
-        for e, o in zip(planned.exchanges, outlook.exchanges, strict=True)
+        for e, o, found in zip(planned.exchanges, outlook.exchanges, evidence, strict=True)
     ]
     subtasks = [
         {

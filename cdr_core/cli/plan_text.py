@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cdr_core.audit.receipt import verdict_text
 from cdr_core.cli.inspect_text import WIDTH, bars, duration, size
+
+LONGEST_LINE = 2 * WIDTH
+"""Characters of a sample row."""
 
 
 def text_of(value: Mapping[str, Any]) -> Iterator[str]:
@@ -18,6 +23,8 @@ def text_of(value: Mapping[str, Any]) -> Iterator[str]:
         f"  in flight: {records}{size(totals['bytes'])} in {totals['channels']:,} channels, "
         f"{totals['ambiguous']:,} of them ambiguous"
     )
+    if not value["refused"]:
+        yield f"  expected verdict: {verdict_text('balanced', proven=value['proven'])}"
     for exchange in value["exchanges"]:
         yield from _exchange(exchange)
     for operator in dict.fromkeys(subtask["operator"] for subtask in value["subtasks"]):
@@ -44,6 +51,31 @@ def _exchange(exchange: Mapping[str, Any]) -> Iterator[str]:
     looked = "none is looked into" if not exchange["ambiguous"] else ""
     looked = looked or f"{exchange['ambiguous']:,} are looked into ({size(exchange['ambiguous_bytes'])})"
     yield f"    {exchange['channels']:,} channels, {size(exchange['bytes'])}; {looked}"
+    yield from evidence_lines(exchange["evidence"])
+
+
+def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
+    """How far key and types are proven, and what records look like when they are read with these types."""
+    for claim in ("key", "types"):
+        if finding := evidence[claim]:
+            proven = "proven" if finding["proven"] else "unproven"
+            sentence = f"{claim}: {finding['from']}, {proven} ({finding['reason']})"
+            yield from textwrap.wrap(sentence, WIDTH, initial_indent="    ", subsequent_indent="      ")
+    for row in evidence["sample"]["rows"]:
+        yield _cut("    sample: " + ", ".join(f"{name}={_cell(cell)}" for name, cell in row.items()))
+    if ranges := evidence["sample"]["ranges"]:
+        texts = [f"{name} {_cell(low)} … {_cell(high)}" for name, (low, high) in ranges.items()]
+        yield from textwrap.wrap(
+            "smallest … largest: " + "; ".join(texts), WIDTH, initial_indent="    ", subsequent_indent="      "
+        )
+
+
+def _cell(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
 def _change(pair: list[int]) -> str:

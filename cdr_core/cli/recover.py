@@ -37,6 +37,9 @@ def recover(
             "cdr elements --json printed; may be repeated.",
         ),
     ] = None,
+    trust_key: Annotated[
+        bool, typer.Option("--trust-key", help="Recover by a key that nothing in the checkpoint proves.")
+    ] = False,
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -48,7 +51,15 @@ def recover(
 
     settings = load_settings()
     request = RecoveryRequest(
-        checkpoint, spec, parallelism, to, checkpoint_interval, on_corrupt, one_pass, tuple(drop_records or ())
+        checkpoint,
+        spec,
+        parallelism,
+        to,
+        checkpoint_interval,
+        on_corrupt,
+        one_pass,
+        tuple(drop_records or ()),
+        trust_key,
     )
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)
@@ -135,11 +146,14 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
 
     result = stored_result(repository, recovery, Phase.COMMIT)
     passed = stored_result(repository, recovery, Phase.SPILL).get("one_pass")
-    missing = (repository.receipt(recovery) or {}).get("checkpoint", {}).get("missing")
+    receipt = repository.receipt(recovery) or {}
+    missing = receipt.get("checkpoint", {}).get("missing")
     return {
         "recovery": recovery,
         "state": str(repository.recovery(recovery).state),
         "verdict": result["verdict"],
+        "proven": receipt.get("proven", False),
+        "exchanges": receipt.get("exchanges", []),
         "receipt": result["receipt"],
         "records": result["records"],
         "bytes": result["bytes"],
@@ -151,12 +165,25 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
 
 
 def _as_text(summary: dict[str, Any]) -> str:
+    from cdr_core.audit.receipt import verdict_text
+
     total = sum(summary["seconds"].values())
+    verdict = verdict_text(summary["verdict"], proven=summary["proven"])
     return (
-        f"{summary['recovery']}: {summary['state']}, {summary['verdict']}: {summary['records']:,} records "
+        f"{summary['recovery']}: {summary['state']}, {verdict}: {summary['records']:,} records "
         f"({summary['bytes']:,} bytes) in {total:.1f} s\n"
         f"  output   {summary['output']}\n  receipt  {summary['receipt']}{_paths(summary.get('one_pass'))}"
-        f"{_missing(summary.get('missing'))}"
+        f"{_missing(summary.get('missing'))}{_unproven(summary['exchanges'])}"
+    )
+
+
+def _unproven(exchanges: list[dict[str, Any]]) -> str:
+    """What the verdict takes from the job spec on trust, a line per exchange and claim."""
+    return "".join(
+        f"\n  {claim}: {finding['from']}, unproven (exchange {exchange['name']}: {finding['reason']})"
+        for exchange in exchanges
+        for claim in ("key", "types")
+        if (finding := exchange[claim]) is not None and not finding["proven"]
     )
 
 

@@ -88,12 +88,16 @@ def _stored_spec(recovery: str) -> str:
 
 
 def _as_text(report: Report) -> str:
+    from cdr_core.audit.receipt import verdict_text
+
     found, expected = report.output.records, report.source
     size = f"{expected.bytes:,} bytes, {report.channels:,} channels"
-    lines = [f"{report.verdict}: {found:,} records in the output, {expected.records:,} expected ({size})"]
+    verdict = verdict_text(report.verdict, proven=not report.unproven)
+    lines = [f"{verdict}: {found:,} records in the output, {expected.records:,} expected ({size})"]
     if report.left_out or report.partial:
         lines.append(f"  {report.left_out:,} readable records were left out, as the receipt says")
     lines += [f"  {difference}" for difference in report.differences[:SHOWN]]
     if len(report.differences) > SHOWN:
         lines.append(f"  and {len(report.differences) - SHOWN} more; --json lists all")
+    lines += [f"  key unproven: {line}" for line in report.unproven]
     return "\n".join([*lines, *(f"  not checked: {line}" for line in report.unchecked)])

@@ -106,7 +106,14 @@ def key_groups(
     ends: Positions,
     max_parallelism: int,
 ) -> npt.NDArray[np.int32]:
-    """The key group of each record ``data[starts[i]:ends[i]]``.
+    """The key group of each record ``data[starts[i]:ends[i]]``; raises as :func:`key_hashes`."""
+    return groups_of(key_hashes(description, key, data, starts, ends), max_parallelism)
+
+
+def key_hashes(
+    description: TypeDescription, key: Sequence[str], data: Bytes, starts: Positions, ends: Positions
+) -> Hashes:
+    """The Java hash code of each record's key.
 
     Names are fields of the record, with dots into nested ones (``f0.id``). Bytes behind the last key field are not
     looked at. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
@@ -117,12 +124,24 @@ def key_groups(
     if walked.failure is not None:
         raise walked.failure
     if isinstance(description, RowData):
-        codes = _hash_rows(plan, description, data, *walked.slots)
-    else:
-        codes = _Hasher(data, walked.slots, len(starts)).key(plan.parts)
-    groups = np.empty(len(starts), dtype=np.int32)
+        return _hash_rows(plan, description, data, *walked.slots)
+    return _Hasher(data, walked.slots, len(starts)).key(plan.parts)
+
+
+def groups_of(codes: Hashes, max_parallelism: int) -> npt.NDArray[np.int32]:
+    """The key group of each hash code."""
+    groups = np.empty(len(codes), dtype=np.int32)
     hashes.to_key_groups(codes, max_parallelism, groups)
     return groups
+
+
+def key_type(description: TypeDescription, key: Sequence[str]) -> TypeDescription:
+    """The type of a key: of its one field, a tuple of several, a row of SQL columns. Raises as ``check_key``."""
+    plan = _plan(description, tuple(key))
+    if isinstance(description, RowData):
+        return RowData(tuple(key), tuple(description.types[description.names.index(name)] for name in key))
+    types = tuple(part.description for part in plan.parts)
+    return types[0] if len(types) == 1 else Struct(StructKind.TUPLE, tuple(f"f{i}" for i in range(len(types))), types)
 
 
 @dataclass(frozen=True, slots=True)

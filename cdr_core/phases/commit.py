@@ -34,11 +34,14 @@ from cdr_core.phases.drain import entries as drained
 from cdr_core.phases.draining.rows import holder
 from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import entries as read_entries
+from cdr_core.phases.read import evidence_of
 from cdr_core.phases.rewriting import assemble
 from cdr_core.phases.run_facts import run_facts
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
+from cdr_core.rescale.bound import OPAQUE
 from cdr_core.rescale.columns import RAW
+from cdr_core.rescale.evidence import ExchangeEvidence, Finding, keys_are_proven
 from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.plan import Plan
 from cdr_core.spill.release import delete_released
@@ -178,6 +181,21 @@ def let_go(transaction: FencedTransaction, drive: Drive) -> None:
             transaction.release_grant(each.id, holder(number))
 
 
+def _findings(evidence: Sequence[ExchangeEvidence] | None, plan: Plan) -> list[dict[str, Any]]:
+    """How far types and keys are proven; records themselves have no place in a receipt."""
+    if evidence is not None:
+        return [{name: each.to_json()[name] for name in ("name", "key", "types")} for each in evidence]
+    unknown = Finding(False, "the version that made the plan took no sample").to_json()
+    return [
+        {
+            "name": each.name,
+            "key": unknown if each.key else None,
+            "types": unknown if each.record != OPAQUE.text else None,
+        }
+        for each in plan.exchanges
+    ]
+
+
 def _proof(drive: Drive, ledger: Sequence[Entry]) -> dict[str, Any]:
     earlier = {
         str(phase): [Entry.from_json(line) for line in drive.repository.ledger(drive.recovery.id, phase)]
@@ -192,6 +210,7 @@ def _receipt(
     drive: Drive, proof: Mapping[str, Any], ledger: Sequence[Entry], made: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     recovery = drive.repository.recovery(drive.recovery.id)
+    evidence = evidence_of(recovery)
     receipt = make_receipt(
         recovery={
             "id": recovery.id,
@@ -207,6 +226,8 @@ def _receipt(
         other_elements=_other_elements(drive),
         publication=dict(made[-1]),
         run=run_facts(drive),
+        exchanges=_findings(evidence, drive.plan),
+        proven=evidence is not None and keys_are_proven(evidence),
     )
     return {**receipt, "publications": list(made)} if is_per_checkpoint(recovery) else receipt
 

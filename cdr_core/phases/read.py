@@ -26,6 +26,7 @@ from cdr_core.phases.quarantine import (
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
+from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -35,10 +36,17 @@ from cdr_core.rescale.spec import parse_spec
 from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
+    from cdr_core.metadata import Recovery
     from cdr_core.phases.driver import Drive
 
 DROP_RECORDS = "drop_records"
 """The option of a recovery that names the records to be left out."""
+
+TRUST_KEY = "trust_key"
+"""The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
+
+EVIDENCE = "evidence"
+"""In the plan's summary: what confirms types and keys, one entry per exchange."""
 
 FIRST = "stage"
 """The step before: a source that is not on this host is brought here."""
@@ -53,15 +61,24 @@ def prepare(drive: Drive) -> dict[str, Any]:
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
         refuse_shared_chunks(checkpoint)
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
+        evidence = gather_evidence(checkpoint, plan)
+        refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
         uri = drive.workspace.attempt(drive.epoch, "plan.json")
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
         with drive.fenced() as transaction:
-            transaction.save_plan(plan.sha256, uri, {**summary(plan), "source_modified": modified.isoformat()})
+            shown = {**summary(plan), EVIDENCE: [each.to_json() for each in evidence]}
+            transaction.save_plan(plan.sha256, uri, {**shown, "source_modified": modified.isoformat()})
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
     return with_drops(units(drive.plan), drops)
+
+
+def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:
+    """What confirmed the types and keys when the plan was made; ``None`` if an older version made it."""
+    found = (recovery.plan_summary or {}).get(EVIDENCE)
+    return None if found is None else tuple(map(ExchangeEvidence.from_json, found))
 
 
 def summary(plan: Plan) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
-from cdr_core.phases.read import DROP_RECORDS
+from cdr_core.phases.read import DROP_RECORDS, TRUST_KEY
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.unit import TABLE_RAW
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
+from cdr_core.rescale.evidence import gather_evidence, refuse_unproven
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
@@ -48,6 +49,7 @@ class RecoveryRequest:
     on_corrupt: str = FAIL
     one_pass: bool = False
     drop_records: tuple[str, ...] = ()
+    trust_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     spec = parse_spec(spec_text)
     checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
+    refuse_unproven(gather_evidence(checkpoint, plan), trusted=request.trust_key)
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
     if drops and request.one_pass:
@@ -141,7 +144,12 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
                 **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
-            settings={"checkpoint_interval": request.checkpoint_interval, "one_pass": request.one_pass, **pinned},
+            settings={
+                "checkpoint_interval": request.checkpoint_interval,
+                "one_pass": request.one_pass,
+                **({TRUST_KEY: True} if request.trust_key else {}),
+                **pinned,
+            },
             workspace=join(settings.workspace, recovery_id),
             host_id=None if settings.shares_workspace else host_id(),
         )

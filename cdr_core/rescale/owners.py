@@ -119,6 +119,11 @@ def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], 
         )
 
 
+def old_owners(exchange: PlannedExchange) -> Longs:
+    """By key group: the old subtask that owned it."""
+    return _owners_of(exchange.old_down, exchange.max_parallelism)
+
+
 @lru_cache(maxsize=64)
 def _owners_of(parallelism: int, max_parallelism: int) -> Longs:
     """The owner of every key group."""

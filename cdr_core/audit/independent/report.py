@@ -89,7 +89,7 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The outcome. ``left_out`` records were not expected, because the receipt says so; ``unchecked`` lists what could
-    not be compared and why.
+    not be compared and why; ``unproven`` the keys that nothing confirms.
     """
 
     source: Totals
@@ -99,6 +99,7 @@ class Report:
     partial: bool = False
     unchecked: tuple[str, ...] = field(default=())
     channels: int = 0
+    unproven: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -113,6 +114,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
+            "proven": not self.unproven,
+            "unproven": list(self.unproven),
             "differences": [difference.to_json() for difference in self.differences],
             "channels": self.channels,
             "source": self.source.to_json(),

@@ -11,6 +11,8 @@ from cdr_core.audit.independent.checkpoint import Channel, Checkpoint, require_e
 from cdr_core.audit.independent.claims import Claims, Quarantine
 from cdr_core.audit.independent.digests import Expected, expected_raw, expected_values
 from cdr_core.audit.independent.framing import NO_ELEMENTS, Elements
+from cdr_core.audit.independent.key_evidence import KeyEvidence
+from cdr_core.audit.independent.placement import ends_of
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.audit.independent.rows import Reading
 from cdr_core.audit.independent.spec import Exchange
@@ -39,16 +41,19 @@ class Source:
     def __init__(self, checkpoint: Checkpoint, exchanges: tuple[Exchange, ...], claims: Claims | None) -> None:
         require_exchanges(checkpoint, exchanges)
         self.checkpoint, self.exchanges, self._claims = checkpoint, exchanges, claims
+        self.keys = KeyEvidence()
 
     def channels(self, reading: Reading, raw: bool) -> Iterator[SourceChannel]:
         """Every virtual channel of an exchange; ``raw`` = compared by raw bytes, else by values.
 
         A damaged channel is an error, unless the receipt says that it is in quarantine from there on.
         """
+        ends = ends_of(self.checkpoint, reading.exchange)
         for channel in self.checkpoint.channels(reading.exchange):
             elements = self.checkpoint.elements(reading.exchange, channel)
             quarantine = None if self._claims is None else self._claims.quarantine(channel)
             sound, left_out, differences, note = _before(channel, elements, quarantine)
+            self.keys.add(reading, ends, channel, sound)
             found = expected_raw(sound) if raw else expected_values(sound, reading.record, reading.group)
             kept = self._without_dropped(channel, found, sound)
             left_out += len(found.positions) - len(kept.positions)

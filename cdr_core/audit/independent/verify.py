@@ -66,15 +66,21 @@ def verify(request: Request) -> Report:
     exchanges = read_spec(request.spec)
     with Checkpoint(request.source) as checkpoint:
         source = Source(checkpoint, exchanges, request.claims)
-        kind, _, address = request.output.partition(":")
-        if kind == "none":
-            raise Refused("target none: has no output to verify")
-        if kind == "checkpoint" and address:
-            with Checkpoint(address) as target:
-                return _verify_checkpoint(request, source, target)
-        recovery = None if request.claims is None else str(request.claims.recovery["id"])
-        table = open_table(request.output, Owner(recovery, _absolute(checkpoint.directory)))
-        return _verify_table(request, source, table)
+        report = _compare(request, source)
+        receipt = None if request.claims is None else request.claims.receipt
+        return replace(report, unproven=tuple(source.keys.unproven(receipt)))
+
+
+def _compare(request: Request, source: Source) -> Report:
+    kind, _, address = request.output.partition(":")
+    if kind == "none":
+        raise Refused("target none: has no output to verify")
+    if kind == "checkpoint" and address:
+        with Checkpoint(address) as target:
+            return _verify_checkpoint(request, source, target)
+    recovery = None if request.claims is None else str(request.claims.recovery["id"])
+    table = open_table(request.output, Owner(recovery, _absolute(source.checkpoint.directory)))
+    return _verify_table(request, source, table)
 
 
 def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> Report:

@@ -13,7 +13,8 @@ from cdr_core.flink.metadata.versions import OLDEST_WRITTEN
 from cdr_core.flink.state import StateFile, blocks, files_behind, redistribute
 from cdr_core.flink.state.streams import COMPLETE
 from cdr_core.phases.rewriting.presence import Found, look_for, missing_of
-from cdr_core.phases.rewriting.state import StateReader, has_state
+from cdr_core.phases.rewriting.state import has_state
+from cdr_core.rescale.state_source import StateReader
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cdr_core.commit.sinks.checkpoint import CheckpointSink, file_name
 from cdr_core.commit.sinks.files import Summed
 from cdr_core.faults import reach
-from cdr_core.flink.checkpoint import Checkpoint, FileLocation
+from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import (
     CheckpointMetadata,
     InlineBytes,
@@ -27,10 +27,10 @@ from cdr_core.flink.metadata import (
     read_metadata,
     write_metadata,
 )
-from cdr_core.flink.state import StateFile, files_behind, redistribute
+from cdr_core.flink.state import files_behind, redistribute
 from cdr_core.phases.rewriting.copying import copy_file
 from cdr_core.phases.rewriting.presence import look_for, missing_of
-from cdr_core.storage import storage_for
+from cdr_core.rescale.state_source import StateReader
 
 SUBTASKS: Final = 8
 """New subtasks of one unit, at most."""
@@ -98,16 +98,17 @@ def move_state(
     ``scratch`` has room for a file that is copied.
     """
     moved = Moved()
-    operator = checkpoint.operator(unit["operator"])
+    operator, read = checkpoint.operator(unit["operator"]), StateReader(checkpoint)
     states = redistribute(
         operator,
         unit["parallelism"],
-        StateReader(checkpoint, moved),
+        read,
         _Writer(sink, name, moved),
         version=checkpoint.metadata.version,
         checkpoint_id=checkpoint.metadata.checkpoint_id,
         only=unit["subtasks"],
     )
+    moved.read = read.bytes
     new = replace(operator, parallelism=unit["parallelism"], subtasks=states)
     made = {file["path"] for file in moved.made}
     for file in files_behind(new):
@@ -125,27 +126,6 @@ def subtasks_in(data: bytes) -> tuple[str, list[SubtaskState]]:
     """What :func:`move_state` wrote: the operator's id, and its new subtasks."""
     (operator,) = read_metadata(data).operators
     return operator.operator_id, [each for each in operator.subtasks if isinstance(each, SubtaskState)]
-
-
-class StateReader:
-    """See :class:`cdr_core.flink.state.Read`: of the source's own files."""
-
-    def __init__(self, checkpoint: Checkpoint, moved: Moved | None = None) -> None:
-        self._checkpoint, self._moved = checkpoint, moved or Moved()
-        self._sizes: dict[str, int] = {}
-
-    def __call__(self, handle: StateFile, offset: int, length: int) -> bytes:
-        location = self._checkpoint.resolve(handle)
-        assert isinstance(location, FileLocation), "state in files"
-        storage = storage_for(location.uri)
-        if location.uri not in self._sizes:
-            self._sizes[location.uri] = storage.size(location.uri)
-        end = self._sizes[location.uri]
-        if location.length is not None:
-            end = min(end, location.base + location.length)
-        there = max(min(length, end - location.base - offset), 0)
-        self._moved.read += there
-        return storage.read(location.uri, location.base + offset, there) if there else b""
 
 
 class _Writer:

@@ -1,0 +1,334 @@
+"""How far the checkpoint itself confirms the types and keys of a job spec.
+
+Two sources: the serializers that Flink stored in the head of the downstream operator's keyed state, and a bounded
+sample of the exchange's records. A record lies on the channel to the subtask that owns its key, so a wrong key puts
+sampled records on wrong subtasks; each distinct key on the right one makes a coincidence less likely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdr_core.errors import CdrError, SpecRefused
+from cdr_core.flink.checkpoint import Checkpoint
+from cdr_core.flink.decode import BadValue, decode_values
+from cdr_core.flink.decode.render import json_fields
+from cdr_core.flink.keys import groups_of, key_hashes, key_type
+from cdr_core.flink.state.agreement import agrees, type_text
+from cdr_core.flink.state.serializers import KeyedHead, Serializer
+from cdr_core.rescale.bound import OPAQUE, PlannedExchange
+from cdr_core.rescale.owners import old_owners
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.sampling import ChannelSample, sample_exchange
+from cdr_core.rescale.spec import Partitioner
+from cdr_core.rescale.state_source import NO_HEAD, keyed_head
+
+PROVEN_BELOW: Final = 1e-6
+"""A key is proven when a wrong one would fit the sample with a smaller probability."""
+SHOWN_ROWS: Final = 3
+DECODED_RECORDS: Final = 4096
+"""Records of an exchange whose values are decoded for the people who look at them."""
+LONGEST_TEXT: Final = 40
+BY_HAND: Final = "by hand"
+UNPROVEN: Final = "unproven"
+CORRECT: Final = "correct the job spec: another field or type, or another order of the key's fields"
+TRUST: Final = "correct the key in the job spec, or add --trust-key if you are sure of it"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether the key, or the types, of an exchange are proven, and why. ``source`` says where they come from."""
+
+    proven: bool
+    reason: str
+    source: str = BY_HAND
+
+    def to_json(self) -> dict[str, Any]:
+        return {"from": self.source, "proven": self.proven, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Finding:
+        return cls(value["proven"], value["reason"], value["from"])
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field."""
+
+    records: int = 0
+    rows: tuple[Mapping[str, Any], ...] = ()
+    ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeEvidence:
+    """Of one exchange. ``key`` is ``None`` where no key decides anything, ``types`` where the record is OPAQUE.
+
+    ``decides``: records of the exchange go to one new subtask or another by their key, so that an unproven key is
+    refused unless the user trusts it. ``contradictions`` are refused in any case.
+    """
+
+    name: str
+    key: Finding | None
+    types: Finding | None
+    sample: Sample
+    decides: bool = False
+    contradictions: tuple[str, ...] = ()
+
+    @property
+    def key_is_unproven(self) -> bool:
+        """Whether records in flight went by a key that nothing confirms."""
+        return self.key is not None and not self.key.proven and self.sample.records > 0
+
+    def refusals(self, *, trusted: bool) -> list[SpecRefused]:
+        """Why this exchange must not be recovered with this spec."""
+        found = [SpecRefused(text, hint=CORRECT) for text in self.contradictions]
+        if found or self.key is None or self.key.proven or not self.decides or trusted:
+            return found
+        return [SpecRefused(f"exchange {self.name}: its key is unproven: {self.key.reason}", hint=TRUST)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "key": None if self.key is None else self.key.to_json(),
+            "types": None if self.types is None else self.types.to_json(),
+            "decides": self.decides,
+            "contradictions": list(self.contradictions),
+            "sample": asdict(self.sample),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ExchangeEvidence:
+        sample = value["sample"]
+        ranges = {name: (low, high) for name, (low, high) in sample["ranges"].items()}
+        return cls(
+            value["name"],
+            None if value["key"] is None else Finding.from_json(value["key"]),
+            None if value["types"] is None else Finding.from_json(value["types"]),
+            Sample(sample["records"], tuple(sample["rows"]), ranges),
+            value["decides"],
+            tuple(value["contradictions"]),
+        )
+
+
+def gather_evidence(checkpoint: Checkpoint, plan: Plan) -> tuple[ExchangeEvidence, ...]:
+    """Of every exchange of the plan, in its order. Reads a bounded sample, whatever the checkpoint's size."""
+    return tuple(_examine(checkpoint, plan, number) for number in range(len(plan.exchanges)))
+
+
+def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool) -> None:
+    """Raise the first refusal, if there is one."""
+    for exchange in evidence:
+        for refusal in exchange.refusals(trusted=trusted):
+            raise refusal
+
+
+def keys_are_proven(evidence: Sequence[ExchangeEvidence]) -> bool:
+    """Whether every key that records in flight went by is proven."""
+    return not any(exchange.key_is_unproven for exchange in evidence)
+
+
+def _examine(checkpoint: Checkpoint, plan: Plan, number: int) -> ExchangeEvidence:
+    exchange = plan.exchanges[number]
+    if exchange.record == OPAQUE.text:
+        return ExchangeEvidence(exchange.name, None, None, Sample())
+    head = keyed_head(checkpoint, checkpoint.operator(exchange.downstream)) if _is_keyed(exchange) else NO_HEAD
+    samples = list(sample_exchange(plan, number))
+    types, wrong_types = _judge_types(exchange, head)
+    judged = _judge_key(exchange, head, samples) if exchange.key and _is_keyed(exchange) else _NO_KEY
+    several = [n for n, channel in enumerate(plan.channels) if channel.exchange == number and len(channel.subtasks) > 1]
+    empty = {sample.number for sample in samples if sample.whole and not len(sample.starts)}
+    decides = judged.fits and any(plan.channels[n].bytes and n not in empty for n in several)
+    wrong = (wrong_types, judged.wrong_type, judged.wrong_places if decides else "")
+    shown = _shown(exchange, samples)
+    return ExchangeEvidence(exchange.name, judged.finding, types, shown, decides, tuple(filter(None, wrong)))
+
+
+def _is_keyed(exchange: PlannedExchange) -> bool:
+    return exchange.partitioner == Partitioner.HASH
+
+
+def _judge_types(exchange: PlannedExchange, head: KeyedHead) -> tuple[Finding, str]:
+    """Compare the record's type with the serializer of a state that holds records of this gate."""
+    for state, found in _record_states(head, exchange.gate):
+        same = agrees(exchange.description, found)
+        if same is False:
+            return Finding(False, f"state {state} holds {type_text(found)}"), (
+                f"exchange {exchange.name}: its records are {exchange.record} in the job spec, and {type_text(found)} "
+                f"in state {state} of the checkpoint"
+            )
+        if same:
+            return Finding(True, f"state {state} of the checkpoint has this serializer"), ""
+    return Finding(False, "nothing in the checkpoint tells the types of these records"), ""
+
+
+def _record_states(head: KeyedHead, gate: int) -> list[tuple[str, Serializer]]:
+    """States of Flink's own operators that hold the records of a gate as they arrive."""
+    windows = any(state.name.endswith("window-timers") for state in head.states)
+    found: list[tuple[str, Serializer]] = []
+    for state in head.states:
+        value = state.value
+        if value is None:
+            continue
+        if state.name == "window-contents" and windows and gate == 0:
+            if state.kind == "LIST" and len(value.parts) == 1:
+                found.append((state.name, value.parts[0]))
+            elif state.kind == "REDUCING":
+                found.append((state.name, value))
+        if state.name == ("left-records", "right-records")[gate] if gate < 2 else False:
+            found += [(state.name, row) for row in _joined(value)]
+    return found
+
+
+def _joined(value: Serializer) -> list[Serializer]:
+    """The record in the state of a SQL join: alone, by its unique key, or with the number of its occurrences."""
+    if value.name == "RowDataSerializer":
+        return [value]
+    if value.name == "MapSerializer" and len(value.parts) == 2:
+        key, kept = value.parts
+        if kept.name == "RowDataSerializer":
+            return [kept]
+        if key.name == "RowDataSerializer" and kept.name == "IntSerializer":
+            return [key]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """``wrong_type`` and ``wrong_places`` say how the state's head and the records contradict the key.
+
+    ``fits``: some sampled record has this key. Where none has, no owner can be found by it, right or wrong: the phases
+    stop at the first record and name it.
+    """
+
+    finding: Finding | None
+    wrong_type: str = ""
+    wrong_places: str = ""
+    fits: bool = True
+
+
+_NO_KEY: Final = _Judged(None)
+
+
+def _judge_key(exchange: PlannedExchange, head: KeyedHead, samples: Sequence[ChannelSample]) -> _Judged:
+    named = f"exchange {exchange.name}: its key [{', '.join(exchange.key)}]"
+    wanted = key_type(exchange.description, exchange.key)
+    if head.key is not None and agrees(wanted, head.key) is False:
+        keyed = f"the state of its downstream operator is keyed by {type_text(head.key)}"
+        return _Judged(Finding(False, keyed), wrong_type=f"{named} is {wanted.text}, but {keyed}")
+    keys = _distinct_keys(exchange, samples)
+    if keys.unfit and not len(keys.downs):
+        return _Judged(Finding(False, "no sampled record fits the record type"), fits=False)
+    finding, wrong = _judge_places(exchange, keys)
+    return _Judged(finding, wrong_places=f"{named} is wrong: {wrong}" if wrong else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keys:
+    """One entry per distinct (hash code, old subtask): the subtask, and whether it owns the key."""
+
+    downs: np.ndarray[Any, np.dtype[np.int64]]
+    owned: np.ndarray[Any, np.dtype[np.bool_]]
+    unfit: int
+
+
+def _distinct_keys(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> _Keys:
+    codes, downs, unfit = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
+    for sample in samples:
+        starts, ends = sample.starts, sample.ends
+        while len(starts):
+            try:
+                found = np.unique(key_hashes(exchange.description, exchange.key, sample.data, starts, ends))
+            except BadValue as error:
+                unfit += 1
+                starts, ends = starts[: error.record], ends[: error.record]
+                continue
+            codes.append(found)
+            downs.append(np.full(len(found), sample.down, np.int64))
+            break
+    pairs = np.unique(np.stack([np.concatenate(codes).astype(np.int64), np.concatenate(downs)]), axis=1)
+    groups = groups_of(pairs[0].astype(np.uint32), exchange.max_parallelism)
+    return _Keys(pairs[1], old_owners(exchange)[groups] == pairs[1], unfit)
+
+
+def _judge_places(exchange: PlannedExchange, keys: _Keys) -> tuple[Finding, str]:
+    total, right = len(keys.owned), int(np.count_nonzero(keys.owned))
+    wrong = total - right
+    if not total:
+        return Finding(False, "no records are in flight"), ""
+    if exchange.old_down == 1:
+        return Finding(False, "at parallelism 1 every key lies on the right subtask"), ""
+    owned = np.bincount(old_owners(exchange), minlength=exchange.old_down) / exchange.max_parallelism
+    chance = float(np.log10(owned[keys.downs[keys.owned]]).sum()) + _log10_ways(total, wrong)
+    if wrong and 2 * wrong >= total * (1 - float(owned.mean())):
+        text = f"{wrong:,} of {total:,} sampled keys belong to other subtasks than the ones they were on their way to"
+        return Finding(False, text), text
+    exceptions = f", {wrong:,} damaged ones apart" if wrong else ""
+    if chance < math.log10(PROVEN_BELOW):
+        keys_text = f"{right:,} distinct keys lie on the subtasks that own them{exceptions}"
+        return Finding(True, f"{keys_text}; by chance with probability 1e{math.floor(chance)}"), ""
+    plural = "key lies" if right == 1 else "keys lie"
+    text = f"only {right:,} distinct {plural} on the subtasks that own them{exceptions}"
+    return Finding(False, f"{text}; by chance with probability {10**chance:.2g}"), ""
+
+
+def _log10_ways(total: int, wrong: int) -> float:
+    """How many choices of exceptions there are: each makes a coincidence likelier."""
+    return (math.lgamma(total + 1) - math.lgamma(wrong + 1) - math.lgamma(total - wrong + 1)) / math.log(10)
+
+
+def _shown(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> Sample:
+    records = sum(len(sample.starts) for sample in samples)
+    share = max(DECODED_RECORDS // max(len(samples), 1), SHOWN_ROWS)
+    decoded = [values for sample in samples if (values := _decoded(exchange, sample, share)) is not None]
+    if not decoded:
+        return Sample(records)
+    values = pa.concat_arrays(decoded)
+    rows = tuple(_shortened(row) for row in json_fields(values.slice(0, SHOWN_ROWS)) if row is not None)
+    ranges = {
+        f.name: found for i, f in enumerate(values.type) if (found := _range(f.name, values.field(i))) is not None
+    }
+    return Sample(records, rows, ranges)
+
+
+def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> Any:
+    starts, ends = sample.starts[:limit], sample.ends[:limit]
+    while len(starts):
+        try:
+            return decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
+        except BadValue as error:
+            starts, ends = starts[: error.record], ends[: error.record]
+        except CdrError:
+            return None
+    return None
+
+
+def _range(name: str, column: Any) -> tuple[Any, Any] | None:
+    try:
+        found = pc.min_max(column)
+    except pa.ArrowNotImplementedError:
+        return None
+    ends = pa.StructArray.from_arrays(
+        [pa.array([found["min"].as_py(), found["max"].as_py()], column.type)], names=[name]
+    )
+    low, high = (_short(row[name]) for row in json_fields(ends) if row is not None)
+    return low, high
+
+
+def _shortened(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _short(value) for name, value in row.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 1] + "…"
+    if isinstance(value, dict):
+        return _shortened(value)
+    return [_short(each) for each in value[:SHOWN_ROWS]] if isinstance(value, list) else value

@@ -1,0 +1,104 @@
+"""The first records of some channels of an exchange: enough to judge a job spec, whatever the checkpoint's size."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.errors import CdrError
+from cdr_core.flink.channel_state import ChannelSlice
+from cdr_core.flink.metadata import Offsets
+from cdr_core.flink.virtual_channel import ChannelBytes, Part
+from cdr_core.kernels import frames
+from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.remote import fetching
+from cdr_core.rescale.source import open_planned, place, sides, stream_of
+
+MOST_CHANNELS: Final = 256
+"""Channels of an exchange that are looked at, spread evenly over all that have data."""
+SAMPLE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of an exchange that are looked at, shared by its channels."""
+SMALLEST_SHARE: Final = 64 * 1024
+LARGEST_RECORD: Final = SAMPLE_BYTES
+"""A first record that is longer than a channel's share is looked at up to this size."""
+MOST_RECORDS: Final = 65_536
+"""Records of one channel: tiny ones would make the arrays larger than the bytes."""
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChannelSample:
+    """The first records of a channel: value i is ``data[starts[i]:ends[i]]``.
+
+    ``whole``: these are all records of the channel. Damage ends a sample; it is reported by whoever reads the channel.
+    """
+
+    number: int
+    down: int
+    data: npt.NDArray[np.uint8]
+    starts: Longs
+    ends: Longs
+    whole: bool
+
+
+def sample_exchange(plan: Plan, exchange: int) -> Iterator[ChannelSample]:
+    """Samples of the exchange's channels with data. A channel that cannot be opened gives an empty one."""
+    numbers = [n for n, channel in enumerate(plan.channels) if channel.exchange == exchange and channel.bytes]
+    chosen = [numbers[i] for i in np.linspace(0, len(numbers) - 1, min(len(numbers), MOST_CHANNELS)).astype(int)]
+    share = max(SAMPLE_BYTES // max(len(chosen), 1), SMALLEST_SHARE)
+    with tempfile.TemporaryDirectory(prefix="cdr-sample-") as scratch, fetching(Path(scratch)):
+        looked = 0
+        for number in chosen:
+            sample = _sample(plan, number, share if looked < 4 * SAMPLE_BYTES else 0)
+            looked += len(sample.data)
+            yield sample
+
+
+def _sample(plan: Plan, number: int, share: int) -> ChannelSample:
+    down, nothing = plan.channels[number].down, np.zeros(0, np.int64)
+    if not share:
+        return ChannelSample(number, down, np.zeros(0, np.uint8), nothing, nothing, whole=False)
+    with suppress(CdrError):
+        channel, cut = _beginning(plan, number, share)
+        data = np.empty(min(channel.size, share), np.uint8)
+        channel.copy(0, len(data), data)
+        first = int.from_bytes(data[: frames.LENGTH_BYTES].tobytes(), "big", signed=True) + frames.LENGTH_BYTES
+        if share < first <= LARGEST_RECORD:
+            return _sample(plan, number, first)
+        capacity = min(MOST_RECORDS, len(data) // frames.SMALLEST_FRAME + 1)
+        starts, ends, tags = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int8)
+        count, used, _ = frames.scan_frames(data, len(data), starts, ends, tags, np.iinfo(np.int64).max)
+        times, values = np.empty(count, np.int64), np.empty(count, np.int64)
+        frames.element_times(data, starts[:count], tags[:count], times, values)
+        records = tags[:count] <= frames.TAG_RECORD
+        whole = not cut and used == channel.size
+        return ChannelSample(number, down, data, values[records], ends[:count][records], whole)
+    return ChannelSample(number, down, np.zeros(0, np.uint8), nothing, nothing, whole=False)
+
+
+def _beginning(plan: Plan, number: int, share: int) -> tuple[ChannelBytes, bool]:
+    """About the first ``share`` bytes of a channel, and whether it has more."""
+    inputs, outputs = sides(plan, number)
+    received, cut = _chunks(plan, inputs, share)
+    rest = share - sum(part.size for part in received)
+    sent, cut_too = ((), outputs is not None) if cut or rest <= 0 else _chunks(plan, outputs, rest)
+    return ChannelBytes(received, sent, place(plan, number)), cut or cut_too
+
+
+def _chunks(plan: Plan, piece: ChannelSlice | None, share: int) -> tuple[tuple[Part, ...], bool]:
+    if piece is None:
+        return (), False
+    offsets = piece.offsets.numpy()
+    mean = max(piece.size // max(len(offsets), 1), 1)
+    few = replace(piece, offsets=Offsets.of(offsets[: share // mean + 1]))
+    location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
+    stream = stream_of(plan, few, location, piece.where(plan.checkpoint))
+    return stream.parts(*stream.extents(few.offsets)), len(few.offsets) < len(offsets)
