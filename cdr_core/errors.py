@@ -42,6 +42,8 @@ class CdrError(Exception):
 
     exit_code: ClassVar[int] = 1
     retry_helps: ClassVar[bool] = True
+    remedy: ClassVar[tuple[str, ...]] = ()
+    """Options of ``cdr recover`` with which the same recovery would get further; empty where none helps."""
 
     def __init__(self, what: str, *, where: Where = NOWHERE, hint: str = "") -> None:
         super().__init__(what)
@@ -148,6 +150,18 @@ class SpecRefused(Refused):
     """The job spec is malformed or does not fit the checkpoint."""
 
 
+class UnprovenKey(SpecRefused):
+    """Nothing in the checkpoint confirms the key by which records would be distributed."""
+
+    remedy = ("--trust-key",)
+
+
+class StartOver(Refused):
+    """A recovery of the same checkpoint and target is there and cannot be continued as asked."""
+
+    remedy = ("--replace",)
+
+
 class PlanRefused(Refused):
     """The checkpoint cannot be moved as asked."""
 
@@ -202,6 +216,8 @@ class CorruptMetadata(Corrupt):
 
 class CorruptChannelState(Corrupt):
     """Channel-state bytes do not frame into records."""
+
+    remedy = ("--on-corrupt", "quarantine", "--replace")
 
 
 # --- published, but partial ---------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from cdr_core.cli import recover, recoveries, upkeep
 from cdr_core.cli import spec as spec_command
 from cdr_core.cli import sweep as sweep_command
 from cdr_core.cli import verify as verify_command
+from cdr_core.cli.remedy import remedy_command
 from cdr_core.errors import USAGE_EXIT_CODE, CdrError
 
 app = typer.Typer(
@@ -67,6 +68,8 @@ def run() -> NoReturn:
         sys.exit(outcome if isinstance(outcome, int) else 0)
     except CdrError as error:
         typer.echo(f"cdr: {error}", err=True)
+        if command := remedy_command(error, sys.argv[1:]):
+            typer.echo(f"cdr: run: {command}", err=True)
         sys.exit(error.exit_code)
     except typer.TyperException as error:
         if sentence := _sentence(error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Annotated, Any
 
 import typer
@@ -40,6 +41,12 @@ def recover(
     trust_key: Annotated[
         bool, typer.Option("--trust-key", help="Recover by a key that nothing in the checkpoint proves.")
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Start over if this checkpoint and target have a recovery that has published nothing."
+        ),
+    ] = False,
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -60,6 +67,7 @@ def recover(
         one_pass,
         tuple(drop_records or ()),
         trust_key,
+        replace=f"shell-{uuid.uuid4().hex}" if replace else "",
     )
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)

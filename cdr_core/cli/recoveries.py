@@ -43,7 +43,8 @@ def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(value)
         return
-    typer.echo(f"{value['recovery']}  {value['state']}  epoch {value['epoch']}")
+    replaced = f" by {value['replaced_by']}" if value["replaced_by"] else ""
+    typer.echo(f"{value['recovery']}  {value['state']}{replaced}  epoch {value['epoch']}")
     for phase in value["phases"]:
         typer.echo(f"  {phase['name']:<7} {_bar(phase)} {phase['state']}{_left(phase)}")
         for unit in phase["running"]:
@@ -96,6 +97,9 @@ def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
         "epoch": recovery.epoch,
         "source": recovery.source.uri,
         "target": recovery.target,
+        "generation": recovery.generation,
+        "replaced_by": recovery.replaced_by,
+        "version": recovery.cdr_version,
         "error": recovery.error,
         "phases": [phase_status(row, now) for row in repository.phases(recovery_id)],
         "checkpoints": [

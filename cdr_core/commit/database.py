@@ -12,7 +12,7 @@ from cdr_core.audit.receipt import proof_sha256
 from cdr_core.commit.coordinator import Commit
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink
-from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, RECOVERY, SOURCE, WATERMARK
+from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, GENERATION, PROOF, RECOVERY, SOURCE, WATERMARK
 from cdr_core.errors import Refused
 from cdr_core.metadata import CommitState
 
@@ -160,6 +160,8 @@ class TableCommitter:
             "cdr.records": str(commit.records),
             PROOF: proof_sha256(proof),
         }
+        if self._rows.recovery.generation > 1:
+            properties[GENERATION] = str(self._rows.recovery.generation)
         if commit.watermark is not None:
             properties[WATERMARK] = str(commit.watermark)
         return properties

@@ -22,6 +22,8 @@ from cdr_core.metadata.states import (
     SpillSetState,
 )
 from cdr_core.metadata.values import (
+    REPLACE_TOKEN,
+    TRUST_KEY,
     Attempt,
     Command,
     CommitLogEntry,
@@ -42,6 +44,8 @@ from cdr_core.metadata.values import (
     SpillSet,
     UnitProgress,
     UnitResult,
+    already_visible,
+    generation_id,
     new_recovery_id,
 )
 
@@ -61,6 +65,8 @@ _DATABASE = {
 __all__ = [
     "CANCEL",
     "HAND_OVER",
+    "REPLACE_TOKEN",
+    "TRUST_KEY",
     "Attempt",
     "AttemptState",
     "Command",
@@ -92,7 +98,9 @@ __all__ = [
     "SpillSetState",
     "UnitProgress",
     "UnitResult",
+    "already_visible",
     "current_revision",
+    "generation_id",
     "new_recovery_id",
     "upgrade",
 ]

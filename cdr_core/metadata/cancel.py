@@ -56,6 +56,11 @@ def cancelled_by_request(session: Session, recovery: RecoveryRow) -> bool:
 def refuse_to_cancel(session: Session, recovery: RecoveryRow) -> None:
     if recovery.state is RecoveryState.DONE:
         raise Refused(f"recovery {recovery.id} is done and cannot be cancelled")
+    if recovery.state is RecoveryState.REPLACED:
+        raise Refused(
+            f"recovery {recovery.id} was replaced by {recovery.replaced_by}",
+            hint=f"run: cdr cancel {recovery.replaced_by}",
+        )
     entry = session.scalars(select(CommitLogRow).where(CommitLogRow.recovery_id == recovery.id).limit(1)).first()
     if entry is not None:
         raise Refused(

@@ -38,6 +38,9 @@ def recovery(session: Session, row: models.RecoveryRow) -> values.Recovery:
         error=row.error,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        generation=row.generation,
+        replaced_by=row.replaced_by,
+        cdr_version=row.cdr_version,
     )
 
 

@@ -7,23 +7,26 @@ import json
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import Refused
+from cdr_core.errors import Refused, StartOver
 from cdr_core.metadata.models import PhaseRow, RecoveryRow, SourceCheckpointRow
 from cdr_core.metadata.models.base import utc_now
-from cdr_core.metadata.rows import insert_unless_there, lock_source, settle_pin
+from cdr_core.metadata.replace import replace
+from cdr_core.metadata.rows import insert_unless_there, lock_recovery, lock_source, settle_pin
 from cdr_core.metadata.states import Phase, PhaseState, RecoveryState
-from cdr_core.metadata.values import Json, NewRecovery
+from cdr_core.metadata.values import REPLACE_TOKEN, TRUST_KEY, Json, NewRecovery
 
 
 def create(session: Session, new: NewRecovery) -> tuple[RecoveryRow, bool]:
     """The recovery of this identity, and whether it was created now. In one transaction, also when several race."""
-    existing = _find(session, new.identity)
-    if existing is not None:
+    existing = find(session, new.identity)
+    if existing is not None and existing.id != new.replaces:
         return _attach(existing, new), False
     source = _source(session, new)
+    if existing is not None:
+        replace(session, lock_recovery(session, existing.id), new)
     if not insert_unless_there(session, RecoveryRow, _columns(new, source.id), ["identity"]):
         settle_pin(session, source.id)
-        winner = _find(session, new.identity)
+        winner = find(session, new.identity)
         assert winner is not None, "the database saw a recovery of this identity and does not show it"
         return _attach(winner, new), False
     session.add_all(PhaseRow(recovery_id=new.id, name=phase, state=PhaseState.PENDING) for phase in Phase)
@@ -32,7 +35,7 @@ def create(session: Session, new: NewRecovery) -> tuple[RecoveryRow, bool]:
     return session.get_one(RecoveryRow, new.id), True
 
 
-def _find(session: Session, identity: str | None) -> RecoveryRow | None:
+def find(session: Session, identity: str | None) -> RecoveryRow | None:
     if identity is None:
         return None
     return session.scalars(select(RecoveryRow).where(RecoveryRow.identity == identity)).one_or_none()
@@ -68,6 +71,8 @@ def _columns(new: NewRecovery, source_id: int) -> dict[str, object]:
         "host_id": new.host_id,
         "state": RecoveryState.CREATED,
         "epoch": 0,
+        "generation": new.generation,
+        "cdr_version": new.cdr_version,
         "created_at": now,
         "updated_at": now,
     }
@@ -75,10 +80,16 @@ def _columns(new: NewRecovery, source_id: int) -> dict[str, object]:
 
 def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
     """The stored recovery, if it is the one that was asked for; what differs is named with both values."""
-    if stored.state is RecoveryState.CANCELLED:
-        raise Refused(
-            f"recovery {stored.id} of this checkpoint to {stored.target} was cancelled", hint="choose another target"
+    if new.replaces is not None:
+        if stored.settings.get(REPLACE_TOKEN) == new.settings.get(REPLACE_TOKEN):
+            return stored
+        raise StartOver(
+            f"recovery {new.replaces} was replaced by {stored.id} while this start-over was checked",
+            hint="start over with --replace once more to replace that one",
         )
+    what = f"recovery {stored.id} of this checkpoint to {stored.target}"
+    if stored.state is RecoveryState.CANCELLED:
+        raise StartOver(f"{what} was cancelled", hint="start over with --replace, or choose another target")
     wanted = (
         ("spec (SHA-256)", stored.spec_sha256, new.spec_sha256),
         ("parallelism", stored.parallelism, new.parallelism),
@@ -86,10 +97,15 @@ def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
     )
     for name, before, now in wanted:
         if before != now:
-            raise Refused(
-                f"recovery {stored.id} of this checkpoint to {stored.target} has {name} {before}, not {now}",
-                hint=f"start it with the same {name.split()[0]}, or choose another target",
+            same = f"start it with the same {name.split()[0]}"
+            if stored.state is RecoveryState.DONE:
+                raise Refused(f"{what} is done and has {name} {before}, not {now}", hint=f"{same}, or another target")
+            raise StartOver(
+                f"{what} has {name} {before}, not {now}",
+                hint=f"{same}, start over with --replace, or choose another target",
             )
+    if new.settings.get(TRUST_KEY) and not stored.settings.get(TRUST_KEY):
+        stored.settings = {**stored.settings, TRUST_KEY: True}
     return stored
 
 

@@ -11,7 +11,7 @@ from cdr_core.errors import Refused
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.failures import UPGRADE_HINT
 
-HEAD = "0006"
+HEAD = "0007"
 """The revision this code needs. A constant, so that opening a repository does not have to load the migrations."""
 
 VERSION_TABLE = "alembic_version"

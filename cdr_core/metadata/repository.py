@@ -17,10 +17,10 @@ from cdr_core.metadata.models import CommandRow
 from cdr_core.metadata.overview import Overview
 from cdr_core.metadata.readers import Readers
 from cdr_core.metadata.rows import lock_recovery
-from cdr_core.metadata.states import CANCEL, CommandState, Phase
+from cdr_core.metadata.states import CANCEL, CommandState, Phase, RecoveryState
 from cdr_core.metadata.statistics import StatisticsReader
 from cdr_core.metadata.transaction import FencedTransaction
-from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner
+from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner, identity_of
 
 
 class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
@@ -54,11 +54,18 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
     def create_recovery(self, new: NewRecovery) -> tuple[Recovery, bool]:
         """The recovery of this identity, and whether it is new; of many who ask at once, one makes it.
 
-        Refused when the existing one has another spec, parallelism or options, or was cancelled.
+        Refused when the existing one has another spec, parallelism or options, or was cancelled, unless this one
+        replaces it.
         """
         with self._database.write() as session:
             row, created = create.create(session, new)
             return convert.recovery(session, row), created
+
+    def find_recovery(self, metadata_sha256: str, target: str) -> Recovery | None:
+        """The newest generation of a checkpoint and target; ``None`` if there is none, and always for ``none:``."""
+        with self._database.read() as session:
+            row = create.find(session, identity_of(metadata_sha256, target))
+            return None if row is None else convert.recovery(session, row)
 
     def begin_attempt(self, recovery_id: str, phase: Phase, runner: Runner) -> Attempt | None:
         """Takes the next epoch for this runner; whoever ran before is fenced from here on.
@@ -69,10 +76,15 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
         """
         with self._database.write() as session:
             recovery = lock_recovery(session, recovery_id)
+            if recovery.state is RecoveryState.REPLACED:
+                raise Cancelled(
+                    f"recovery {recovery_id} was replaced by {recovery.replaced_by}",
+                    hint=f"run: cdr resume {recovery.replaced_by}",
+                )
             if not cancel.cancelled_by_request(session, recovery):
                 attempt = attempts.begin(session, recovery, phase, runner)
                 return None if attempt is None else convert.attempt(attempt)
-        raise Cancelled(f"recovery {recovery_id} was cancelled", hint="choose another target to recover it after all")
+        raise Cancelled(f"recovery {recovery_id} was cancelled", hint="start over with --replace")
 
     @contextmanager
     def fenced(self, recovery_id: str, epoch: int) -> Iterator[FencedTransaction]:

@@ -52,7 +52,10 @@ _ORDER = tuple(Phase)
 
 
 class RecoveryState(StrEnum):
-    """A recovery as a whole. FAILED is not final: a retry or ``resume`` takes it back to a running state."""
+    """A recovery as a whole. FAILED is not final: a retry or ``resume`` takes it back to a running state.
+
+    REPLACED = its user started the same checkpoint and target over, before anything was published.
+    """
 
     CREATED = "CREATED"
     READING = "READING"
@@ -63,11 +66,12 @@ class RecoveryState(StrEnum):
     DONE = "DONE"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    REPLACED = "REPLACED"
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can change it any more."""
-        return not RECOVERY_MOVES[self]
+        """Whether no attempt can continue it."""
+        return self in (RecoveryState.DONE, RecoveryState.CANCELLED, RecoveryState.REPLACED)
 
 
 class PhaseState(StrEnum):
@@ -149,15 +153,16 @@ _R = RecoveryState
 # A running state may follow itself: that is a new attempt at the same phase.
 RECOVERY_MOVES: Mapping[RecoveryState, frozenset[RecoveryState]] = _moves(
     {
-        _R.CREATED: {_R.READING, _R.CANCELLED},
-        _R.READING: {_R.READING, _R.FILTERING, _R.FAILED, _R.CANCELLED},
-        _R.FILTERING: {_R.FILTERING, _R.SPILLING, _R.FAILED, _R.CANCELLED},
-        _R.SPILLING: {_R.SPILLING, _R.DRAINING, _R.FAILED, _R.CANCELLED},
-        _R.DRAINING: {_R.DRAINING, _R.COMMITTING, _R.FAILED, _R.CANCELLED},
-        _R.COMMITTING: {_R.COMMITTING, _R.DONE, _R.FAILED, _R.CANCELLED},
-        _R.FAILED: {_R.READING, _R.FILTERING, _R.SPILLING, _R.DRAINING, _R.COMMITTING, _R.CANCELLED},
+        _R.CREATED: {_R.READING, _R.CANCELLED, _R.REPLACED},
+        _R.READING: {_R.READING, _R.FILTERING, _R.FAILED, _R.CANCELLED, _R.REPLACED},
+        _R.FILTERING: {_R.FILTERING, _R.SPILLING, _R.FAILED, _R.CANCELLED, _R.REPLACED},
+        _R.SPILLING: {_R.SPILLING, _R.DRAINING, _R.FAILED, _R.CANCELLED, _R.REPLACED},
+        _R.DRAINING: {_R.DRAINING, _R.COMMITTING, _R.FAILED, _R.CANCELLED, _R.REPLACED},
+        _R.COMMITTING: {_R.COMMITTING, _R.DONE, _R.FAILED, _R.CANCELLED, _R.REPLACED},
+        _R.FAILED: {_R.READING, _R.FILTERING, _R.SPILLING, _R.DRAINING, _R.COMMITTING, _R.CANCELLED, _R.REPLACED},
         _R.DONE: set(),
-        _R.CANCELLED: set(),
+        _R.CANCELLED: {_R.REPLACED},
+        _R.REPLACED: set(),
     }
 )
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from cdr_core import __version__
+from cdr_core.errors import Refused
 from cdr_core.metadata.states import (
     AttemptState,
     CommandState,
@@ -30,6 +32,34 @@ def new_recovery_id() -> str:
     return f"r-{secrets.token_hex(5)}"
 
 
+def identity_of(metadata_sha256: str, target: str) -> str | None:
+    """One recovery per (SHA-256 of ``_metadata``, target); ``None`` for ``none:``, which is never unique."""
+    if target.startswith("none:"):
+        return None
+    return hashlib.sha256(f"{metadata_sha256}\n{target}".encode()).hexdigest()
+
+
+def generation_id(recovery_id: str, generation: int) -> str:
+    """The id of a generation: ``r-1f`` is followed by ``r-1f-g2``."""
+    return f"{recovery_id.partition('-g')[0]}-g{generation}"
+
+
+def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refused:
+    """The refusal to start over after a publication: it would put the same records there once more."""
+    places = ", ".join(f"commit {number} at {location}" for number, location in published) or "everything it recovers"
+    return Refused(
+        f"recovery {recovery_id} cannot be started over: it has published {places}",
+        hint=f"finish it by: cdr resume {recovery_id}, or choose another target",
+    )
+
+
+TRUST_KEY = "trust_key"
+"""The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
+
+REPLACE_TOKEN = "replace_token"
+"""The setting that tells a start-over that is asked for again, as by a retried task, from another start-over."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewRecovery:
     """What a recovery is asked to do.
@@ -37,7 +67,7 @@ class NewRecovery:
     ``source`` and ``target`` are absolute and normalised: the target's text is half of the identity. ``options`` change
     the result, so a second start must bring the same ones; ``settings`` do not (an interval, a timeout) and the first
     start's are kept. ``id`` is drawn beforehand so that ``workspace`` can contain it; where the recovery exists already
-    the stored ones win.
+    the stored ones win. ``replaces`` is the id of the generation that this one takes the place of.
     """
 
     source: str
@@ -51,6 +81,9 @@ class NewRecovery:
     settings: Json = field(default_factory=dict)
     host_id: str | None = None
     id: str = field(default_factory=new_recovery_id)
+    generation: int = 1
+    replaces: str | None = None
+    cdr_version: str = __version__
 
     @property
     def spec_sha256(self) -> str:
@@ -58,10 +91,7 @@ class NewRecovery:
 
     @property
     def identity(self) -> str | None:
-        """One recovery per (SHA-256 of ``_metadata``, target); ``None`` for ``none:``, which is never unique."""
-        if self.target.startswith("none:"):
-            return None
-        return hashlib.sha256(f"{self.metadata_sha256}\n{self.target}".encode()).hexdigest()
+        return identity_of(self.metadata_sha256, self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +106,11 @@ class SourceCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """``epoch`` is 0 before the first attempt; ``plan_*`` are ``None`` until read has made the plan."""
+    """``epoch`` is 0 before the first attempt; ``plan_*`` are ``None`` until read has made the plan.
+
+    ``generation`` counts how often the same checkpoint and target were started over; ``replaced_by`` is the id of the
+    next generation. ``cdr_version`` created it.
+    """
 
     id: str
     source: SourceCheckpoint
@@ -97,6 +131,9 @@ class Recovery:
     error: str | None
     created_at: datetime
     updated_at: datetime
+    generation: int = 1
+    replaced_by: str | None = None
+    cdr_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

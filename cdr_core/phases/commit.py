@@ -122,6 +122,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         let_go(transaction, drive)
 
     result = {"records": total(ledger).records, "location": made[-1]["location"], "verdict": receipt["verdict"]}
+    result["proven"] = receipt["proven"]
     return Finished(
         {**result, "bytes": total(ledger).bytes, "receipt": path},
         record,

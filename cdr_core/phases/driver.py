@@ -31,6 +31,7 @@ from cdr_core.phases.meter import read_meters
 from cdr_core.phases.onepass.mode import Way, refuse_mixing
 from cdr_core.phases.pin_file import unpin
 from cdr_core.phases.unit import FETCHED, TABLE_RAW, Finished, Job, load_plan, step_of
+from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, read_json, write_json
 from cdr_core.rescale.plan import Plan
@@ -256,6 +257,7 @@ def run_attempt(drive: Drive, workers: Workers, work: Callable[[], Mapping[str, 
     """Do the work of an attempt, whose failure is recorded unless somebody else took over."""
     try:
         _refuse_other_host(drive)
+        refuse_other_version(drive.recovery, drive.phase)
         return work()
     except Fenced:
         raise

@@ -32,7 +32,8 @@ def main(name: str, arguments: list[str] | None = None) -> None:
     try:
         result = _run(Phase(name), options.recovery, options.epoch)
     except CdrError as error:
-        print(as_line({"error": str(error), "kind": type(error).__name__}), flush=True)
+        said = {"error": str(error), "kind": type(error).__name__, "remedy": list(error.remedy)}
+        print(as_line(said), flush=True)
         _exit(error)
     print(as_line(result), flush=True)
     try:

@@ -14,6 +14,7 @@ from cdr_core.audit.ledger import Entry, total
 from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.metadata import TRUST_KEY
 from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.quarantine import (
     QUARANTINE,
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
 DROP_RECORDS = "drop_records"
 """The option of a recovery that names the records to be left out."""
-
-TRUST_KEY = "trust_key"
-"""The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
 
 EVIDENCE = "evidence"
 """In the plan's summary: what confirms types and keys, one entry per exchange."""

@@ -7,18 +7,30 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdr_core.commit.database import commit_user
 from cdr_core.commit.protocol import already_published
 from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
 from cdr_core.drain.rows import table_schema
 from cdr_core.errors import NotFound, Refused, SettingsRefused
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
-from cdr_core.metadata import NewRecovery, Recovery, RecoveryState, Repository, new_recovery_id
+from cdr_core.metadata import (
+    REPLACE_TOKEN,
+    TRUST_KEY,
+    NewRecovery,
+    Recovery,
+    RecoveryState,
+    Repository,
+    already_visible,
+    generation_id,
+    new_recovery_id,
+)
 from cdr_core.phases.coordination import AT_END, TABLES, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
-from cdr_core.phases.read import DROP_RECORDS, TRUST_KEY
+from cdr_core.phases.read import DROP_RECORDS
+from cdr_core.phases.retire import retire
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
@@ -39,7 +51,11 @@ from cdr_core.storage.making import is_usable
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRequest:
-    """The parameters of a recovery, as the shell and the Airflow form give them."""
+    """The parameters of a recovery, as the shell and the Airflow form give them.
+
+    ``replace``: start over if the same checkpoint and target have a recovery already; the word tells this start-over
+    from others, so that asking again with it, as a retried task does, finds the recovery that it made.
+    """
 
     checkpoint: str
     spec: str
@@ -50,6 +66,7 @@ class RecoveryRequest:
     one_pass: bool = False
     drop_records: tuple[str, ...] = ()
     trust_key: bool = False
+    replace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +141,10 @@ def create(request: RecoveryRequest, settings: Settings) -> str:
 def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
     """The recovery's row, and whether it is new."""
     checked = check(request, settings, _of_target(repository, _absolute_target(request.to)))
+    old = _to_be_replaced(repository, checked, request.replace) if request.replace else None
     _refuse_published_elsewhere(repository, checked)
-    recovery_id = new_recovery_id()
+    generation = 1 if old is None else old.generation + 1
+    recovery_id = new_recovery_id() if old is None else generation_id(old.id, generation)
     pinned = {PIN_FILE: pin_file_of(checked.checkpoint.directory, recovery_id)} if settings.pin_files else {}
     recovery, is_new = repository.create_recovery(
         NewRecovery(
@@ -148,15 +167,35 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
                 "checkpoint_interval": request.checkpoint_interval,
                 "one_pass": request.one_pass,
                 **({TRUST_KEY: True} if request.trust_key else {}),
+                **({REPLACE_TOKEN: request.replace} if request.replace else {}),
                 **pinned,
             },
             workspace=join(settings.workspace, recovery_id),
             host_id=None if settings.shares_workspace else host_id(),
+            generation=generation,
+            replaces=None if old is None else old.id,
         )
     )
+    if old is not None and is_new:
+        retire(repository, old.id, settings)
     if recovery.state is not RecoveryState.DONE:
         pin(recovery)
     return recovery, is_new
+
+
+def _to_be_replaced(repository: Repository, checked: CheckedRequest, token: str) -> Recovery | None:
+    """The recovery that a start-over takes the place of; ``None`` if there is none, or if this start-over made it.
+
+    Raise if the target shows output of it: whether something is published is decided there, whatever the rows say.
+    """
+    old = repository.find_recovery(checked.checkpoint.sha256, checked.target)
+    if old is None or old.settings.get(REPLACE_TOKEN) == token:
+        return None
+    sink = checkpoint_sink(checked.target) if is_checkpoint(checked.target) else sink_for(checked.target)
+    shown = sink.look_up(commit_user(old.id)).published
+    if shown:
+        raise already_visible(old.id, [(each.commit_id, each.location) for each in shown])
+    return old
 
 
 def _of_target(repository: Repository, target: str) -> set[str]:
@@ -175,7 +214,8 @@ def _refuse_published_elsewhere(repository: Repository, checked: CheckedRequest)
 
 def _is_of(repository: Repository, recovery: str, target: str) -> bool:
     try:
-        return repository.recovery(recovery).target == target
+        found = repository.recovery(recovery)
+        return found.target == target and found.state is not RecoveryState.REPLACED
     except NotFound:
         return False
 

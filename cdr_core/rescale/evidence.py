@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdr_core.errors import CdrError, SpecRefused
+from cdr_core.errors import CdrError, SpecRefused, UnprovenKey
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.decode.render import json_fields
@@ -92,7 +92,7 @@ class ExchangeEvidence:
         found = [SpecRefused(text, hint=CORRECT) for text in self.contradictions]
         if found or self.key is None or self.key.proven or not self.decides or trusted:
             return found
-        return [SpecRefused(f"exchange {self.name}: its key is unproven: {self.key.reason}", hint=TRUST)]
+        return [UnprovenKey(f"exchange {self.name}: its key is unproven: {self.key.reason}", hint=TRUST)]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -51,6 +51,12 @@ class Outcome:
         return said if isinstance(said, str) and self.exit_code else ""
 
     @property
+    def remedy(self) -> tuple[str, ...]:
+        """Options with which the same recovery would get further, as the driver names them."""
+        said = self.result.get("remedy")
+        return tuple(map(str, said)) if isinstance(said, list) and self.exit_code else ()
+
+    @property
     def sentence(self) -> str:
         """What the driver said went wrong, as well as it can be known."""
         said = self.result.get("error")

@@ -53,7 +53,8 @@ PARALLELISM_HELP = """**2** for every operator on an exchange (chained ones foll
 TARGET_HELP = """**parquet:DIR** (also on **s3://**), **iceberg:CATALOG/db.table** (a catalog that pyiceberg's
 configuration names), **paimon:WAREHOUSE/db.table** (also on **s3://**): a table of the records. **checkpoint:DIR**: a
 checkpoint that Flink restores at the new parallelism. **none:** only to find out whether it works. The same checkpoint
-and target are one recovery: triggering it again continues it, or returns its stored result."""
+and target are one recovery: triggering it again continues it, or returns its stored result. **Start over** replaces
+one that has published nothing."""
 
 INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as **10s**: a drain that dies
 goes on from the last one. Empty: as **CDR_CHECKPOINT_INTERVAL** says, which is never unless it was set. One can be
@@ -65,6 +66,14 @@ is reported; it goes on all the same. Empty: as **CDR_RTO** says."""
 CORRUPT_HELP = """What to do with channel state that does not decode. *Quarantine* recovers each channel up to its first
 bad element and puts the rest aside: the sound part is published, the receipt lists what is missing, and the last task
 is marked failed so that somebody looks."""
+
+
+TRUST_HELP = """Recover by a key that nothing in the checkpoint proves. Such a key is refused otherwise: a wrong one
+gives records to subtasks that do not own them. The receipt keeps saying that the key is unproven."""
+
+REPLACE_HELP = """If this checkpoint and target have a recovery that has published nothing, replace it by a new one with
+the options of this form. Use it after a cancel, a mistyped parallelism, or a failure that other options avoid. After a
+publication it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +174,17 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             values_display={"fail": "Fail: publish nothing", "quarantine": "Quarantine: publish what is sound"},
             section=BEHAVIOUR,
         ),
+        "trust_key": Param(False, type="boolean", title="Trust the key", description_md=TRUST_HELP, section=BEHAVIOUR),
+        "replace": Param(False, type="boolean", title="Start over", description_md=REPLACE_HELP, section=BEHAVIOUR),
     }
 
 
 REQUEST = {
     **{name: f"{{{{ params.{name} }}}}" for name in ("checkpoint", "spec", "parallelism", "to", "on_corrupt")},
     "checkpoint_interval": "{{ params.checkpoint_interval or '' }}",
+    "trust_key": "{{ params.trust_key }}",
+    "replace": "{{ run_id if params.replace else '' }}",
 }
-"""The request as templates over the params; an empty interval means the setting's."""
+"""The request as templates over the params; an empty interval means the setting's. A start-over bears its run's id, so
+that a retried or cleared task finds the recovery that its run made.
+"""

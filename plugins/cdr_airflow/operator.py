@@ -183,7 +183,7 @@ class PhaseOperator(BaseOperator):
         self._outcome = outcome.kind or (KILLED if outcome.exit_code < 0 else metrics.DONE)
         if outcome.exit_code == USAGE_EXIT_CODE:
             raise Refused(outcome.sentence)
-        raise from_exit_code(outcome.exit_code, outcome.sentence)
+        raise from_exit_code(outcome.exit_code, outcome.sentence + recoveries.form_remedy(outcome.remedy))
 
     def _time_left(self) -> float | None:
         """Seconds that the driver may work; a recovery in earnest takes as long as it takes."""
@@ -242,7 +242,7 @@ class PhaseOperator(BaseOperator):
 
 def _give_up(error: CdrError, clean: Redactor) -> NoReturn:
     """Say it in Airflow's words: to be retried, or failed for good. Not ``from`` the error: its words are not clean."""
-    sentence = clean(str(error))
+    sentence = clean(str(error)) + recoveries.form_remedy(error.remedy)
     if error.retry_helps:
         raise AirflowException(sentence) from None
     raise AirflowFailException(sentence) from None

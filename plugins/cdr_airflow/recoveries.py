@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,23 @@ def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
     from cdr_core.cli.plan_text import text_of
 
     asked = (request["checkpoint"], request["spec"], request["parallelism"], request["to"])
-    value, refused = describe(*asked, settings.load(), exact=False, speed=None)
+    value, refused = describe(*asked, settings.load(), exact=False, speed=None, trust_key=is_on(request, "trust_key"))
     return list(text_of(value)), next(iter(refused), None)
+
+
+def form_remedy(options: Sequence[str]) -> str:
+    """Options of the shell that would help, in the words of the form; empty where there are none."""
+    switches = {"--trust-key": "Trust the key", "--replace": "Start over", "quarantine": "On corrupt data: quarantine"}
+    wanted = [switches[option] for option in options if option in switches]
+    if not wanted:
+        return ""
+    page = " (also a button on the recovery's page)" if "Start over" in wanted else ""
+    return f" In Airflow, trigger it again with {' and '.join(wanted)}{page}."
+
+
+def is_on(request: Mapping[str, str], name: str) -> bool:
+    """Whether a switch of the form is on; templates make text of it."""
+    return request.get(name, "") == "True"
 
 
 def create(request: Mapping[str, str]) -> str:
@@ -93,6 +108,8 @@ def create(request: Mapping[str, str]) -> str:
         to=request["to"],
         checkpoint_interval=request.get("checkpoint_interval", ""),
         on_corrupt=request.get("on_corrupt", "fail"),
+        trust_key=is_on(request, "trust_key"),
+        replace=request.get("replace", ""),
     )
     return requests.create(wished, settings.load())
 

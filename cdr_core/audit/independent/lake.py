@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cdr_core.audit.independent.tables import RECOVERY, DataFile, Owner, Publication, choose_recovery, is_of
 from cdr_core.errors import CdrError, Unreadable
 
-_NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+)[-/]")
+_NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+(?:-g[0-9]+)?)[-/]")
 """The recovery in the name of a file that cdr wrote."""
 
 

@@ -26,7 +26,11 @@ class SourceCheckpointRow(Base):
 
 
 class RecoveryRow(Base):
-    """The row every fenced transaction starts with. ``identity`` is null for targets that are never unique."""
+    """The row every fenced transaction starts with.
+
+    ``identity`` is null for targets that are never unique, and for a generation that was replaced: of all generations
+    of a checkpoint and target, only the newest can be found by it.
+    """
 
     __tablename__ = "recovery"
     # With the id in it, a page far down the list is found without reading a single row before it.
@@ -50,6 +54,9 @@ class RecoveryRow(Base):
     plan_summary: Mapped[dict[str, Any] | None]
     server: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
+    generation: Mapped[int] = mapped_column(default=1, server_default="1")
+    replaced_by: Mapped[str | None]
+    cdr_version: Mapped[str] = mapped_column(server_default="0.1.0")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now)
 

@@ -11,6 +11,10 @@ from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
+    TRUST_KEY,
+    CommitLogEntry,
+    CommitState,
+    Drill,
     Phase,
     PhaseState,
     RecoveryCheckpoint,
@@ -45,6 +49,11 @@ def detail(
         "spec": recovery.spec,
         "options": {"on_corrupt": recovery.options.get("on_corrupt"), "commit": recovery.options.get("commit")},
         "workspace": recovery.workspace,
+        "generation": recovery.generation,
+        "replaced_by": recovery.replaced_by,
+        "version": recovery.cdr_version,
+        "trust_key": bool(recovery.settings.get(TRUST_KEY)),
+        "checkpoint_interval": recovery.settings.get("checkpoint_interval") or None,
         "plan": recovery.plan_summary,
         "rpo_s": views.age_of_source(recovery),
         "quarantined": _quarantined(line.phases),
@@ -61,6 +70,7 @@ def detail(
         "actions": {
             "take": _why_not_take(line.state, line.phases, may_act=may_act),
             "export": _why_not_export(line.state, published=published, may_act=may_act),
+            "start_over": _why_not_start_over(line.state, rows.commit_log(recovery_id), drill, may_act=may_act),
         },
     }
 
@@ -108,4 +118,19 @@ def _why_not_export(state: RecoveryState, *, published: bool, may_act: bool) -> 
         return f"The recovery is {state.lower()}; its spilled records are gone."
     if published:
         return "It has begun to publish; an export would hold those records again."
+    return None
+
+
+def _why_not_start_over(
+    state: RecoveryState, log: Sequence[CommitLogEntry], drill: Drill | None, *, may_act: bool
+) -> str | None:
+    """``None`` = it can be started over; the first task looks into the target before it does so."""
+    if not may_act:
+        return "You may look at recoveries, but not act on them."
+    if drill is not None:
+        return "A drill's recovery is not started over; start another drill."
+    if state is RecoveryState.REPLACED:
+        return "It was replaced already."
+    if state is RecoveryState.DONE or any(entry.state is not CommitState.INTENT for entry in log):
+        return "It has published records; starting over would publish them again."
     return None

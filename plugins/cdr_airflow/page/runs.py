@@ -17,7 +17,7 @@ OWN_DAGS = "cdr_"
 DRILL_DAGS = "cdr_restore_drill"
 """How those of drills begin. Plans with the same schedule share the ids of their runs, so a drill is found by both."""
 
-_RECOVERY_ID = re.compile(r"r-[0-9a-f]{4,64}")
+_RECOVERY_ID = re.compile(r"r-[0-9a-f]{4,64}(?:-g[0-9]{1,9})?")
 
 
 def recovery_of_run(rows: Repository, dag_id: str, run_id: str) -> str | None:

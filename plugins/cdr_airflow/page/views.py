@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from cdr_core.audit.receipt import verdict_text
 from cdr_core.metadata import (
     Attempt,
     AttemptState,
@@ -26,7 +27,10 @@ from cdr_core.metadata import (
 from cdr_core.metadata.overview import LedgerSum, RecoveryLine
 from cdr_core.metadata.progress import fraction, phase_status
 
-_GO_ON = "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept."
+_GO_ON = (
+    "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept. "
+    "If other options are needed, start over."
+)
 _READ, _COMMIT = 0, 4
 
 
@@ -53,10 +57,13 @@ def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
     """What is known of the result: nothing is claimed before commit has said it."""
     phases = recovery.phases
     committed = phases[_COMMIT].result if phases[_COMMIT].state is PhaseState.DONE else None
+    verdict, proven = (committed or {}).get("verdict"), bool((committed or {}).get("proven"))
     read = phases[_READ].result if phases[_READ].state is PhaseState.DONE else None
     ended = phases[_COMMIT].ended_at if committed is not None else None
     return {
-        "verdict": (committed or {}).get("verdict"),
+        "verdict": verdict,
+        "proven": proven if verdict else None,
+        "verdict_text": verdict_text(verdict, proven=proven) if verdict else None,
         "records": (committed or read or {}).get("records"),
         "bytes": (committed or {}).get("bytes"),
         "location": str(committed["location"]) if committed and committed.get("location") else None,
@@ -67,7 +74,8 @@ def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
 
 def _until(recovery: RecoveryLine, now: datetime) -> datetime:
     """Nobody works on a recovery that failed or was cancelled: its times end with the last that was heard of it."""
-    return recovery.updated_at if recovery.state in (RecoveryState.FAILED, RecoveryState.CANCELLED) else now
+    stopped = (RecoveryState.FAILED, RecoveryState.CANCELLED, RecoveryState.REPLACED)
+    return recovery.updated_at if recovery.state in stopped else now
 
 
 def phase(row: PhaseProgress, now: datetime) -> dict[str, Any]:

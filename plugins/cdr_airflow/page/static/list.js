@@ -7,7 +7,7 @@ import { pager } from "./pager.js";
 
 const SIZE = 50;
 const GROUPS = [
-  ["", "All"], ["running", "Running"], ["DONE", "Done"], ["FAILED", "Failed"], ["CANCELLED", "Cancelled"], ["CREATED", "Created"],
+  ["", "All"], ["running", "Running"], ["DONE", "Done"], ["FAILED", "Failed"], ["CANCELLED", "Cancelled"], ["REPLACED", "Replaced"], ["CREATED", "Created"],
 ];
 const RUNNING = ["READING", "FILTERING", "SPILLING", "DRAINING", "COMMITTING"];
 

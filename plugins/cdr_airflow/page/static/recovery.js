@@ -4,13 +4,15 @@ import { get } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
 import { ago, bytes, count, DASH, duration, kind, tail, time, word } from "./format.js";
 import { checkpoints } from "./checkpoints.js";
+import { evidence } from "./evidence.js";
 import { flow } from "./flow.js";
+import { startOver } from "./start-over.js";
 import { timeline } from "./timeline.js";
 
-const FINAL = ["DONE", "CANCELLED"];
+const FINAL = ["DONE", "CANCELLED", "REPLACED"];
 
 export function recovery(id, crumbs = true) {
-  const memory = { asked: null, busy: false, said: null };
+  const memory = { asked: null, busy: false, said: null, over: {} };
   return {
     load: () => get(`recoveries/${encodeURIComponent(id)}`),
     seconds: (answer) => (kind(answer.state) === "busy" ? 1.5 : FINAL.includes(answer.state) ? 60 : 5),
@@ -19,8 +21,10 @@ export function recovery(id, crumbs = true) {
       return [
         head(answer, crumbs),
         outcome(answer),
+        startOver(answer, memory.over, refresh),
         card("Phases", "phases", timeline(answer)),
         h("div", { class: "columns" }, flowCard(answer), ledger(answer)),
+        evidence(answer),
         checkpoints(answer, memory, refresh),
         attempts(answer),
         about(answer),
@@ -61,9 +65,11 @@ function outcome(answer) {
   if (answer.verdict) {
     const [how, sentence] = VERDICTS[answer.verdict] ?? ["warn", `Verdict: ${answer.verdict}.`];
     const aside = answer.quarantined ? `${count(answer.quarantined)} ${answer.quarantined === 1 ? "channel was" : "channels were"} damaged; the bytes from the damage on are in quarantine.` : "";
-    parts.push(notice(how, "verdict", sentence, aside));
+    const unproven = answer.proven === false ? `Verdict: ${answer.verdict_text}. Nothing in the checkpoint proves the key that records went by; see Types and keys.` : "";
+    parts.push(notice(how, "verdict", sentence, aside, unproven));
   }
   if (answer.state === "CANCELLED") parts.push(notice("warn", "cancelled", "The recovery was cancelled; nothing was published."));
+  if (answer.state === "REPLACED") parts.push(notice("warn", "replaced", "The recovery was replaced: its user started over before anything was published.", h("a", { href: encodeURIComponent(answer.replaced_by), "data-testid": "replaced-by" }, `Open ${answer.replaced_by}`)));
   if (answer.drill) parts.push(h("p", { class: "quiet" }, "This recovery is a ", h("a", { href: `drills/${encodeURIComponent(answer.drill)}` }, "restore drill"), ": its output is scratch and goes when the drill ends."));
   const facts = [
     ["Records", count(answer.records), "big"], ["In flight", bytes(answer.bytes), "big"],
@@ -93,7 +99,7 @@ function ledger(answer) {
   );
   const missing = waiting.map((phase) => h("tr", {}, h("td", { class: "quiet" }, phase.name), h("td", { class: "num quiet" }, DASH), h("td", { class: "num quiet" }, DASH), h("td", { class: "num quiet" }, DASH), h("td", { class: "quiet" }, "not yet")));
   const table = h("table", {}, h("thead", {}, h("tr", {}, ["Phase", "Records", "Bytes", "Lines", "Beside the one before"].map((name, place) => h("th", { class: place > 0 && place < 4 ? "num" : null }, name)))), h("tbody", {}, rows, missing));
-  const verdict = answer.verdict ? h("span", { class: `pill ${kind(answer.verdict)}`, "data-testid": "ledger-verdict" }, answer.verdict) : h("span", { class: "quiet" }, "no verdict before commit");
+  const verdict = answer.verdict ? h("span", { class: `pill ${kind(answer.verdict)}`, "data-testid": "ledger-verdict" }, answer.verdict_text) : h("span", { class: "quiet" }, "no verdict before commit");
   return card("Ledger", "ledger", [table, h("p", { class: "sub pad" }, "Every phase compares records, bytes, a fingerprint and the order, channel by channel, before it is done.")], { side: verdict, tight: true });
 }
 
@@ -118,7 +124,7 @@ function attempts(answer) {
 function about(answer) {
   const facts = [
     ["Source checkpoint", answer.source], ["Flink's checkpoint id", count(answer.checkpoint_id)], ["Target", answer.target], ["Workspace", answer.workspace],
-    ["On corrupt data", answer.options.on_corrupt ?? "fail"], ["Commit", answer.options.commit ?? "at the end"], ["Created", time(answer.created_at)], ["Last change", time(answer.updated_at)],
+    ["On corrupt data", answer.options.on_corrupt ?? "fail"], ["Commit", answer.options.commit ?? "at the end"], ["Generation", count(answer.generation)], ["Created by", `cdr ${answer.version}`], ["Created", time(answer.created_at)], ["Last change", time(answer.updated_at)],
   ];
   return card("About", "about", [
     h("dl", { class: "facts roomy" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
