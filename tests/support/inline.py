@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
@@ -19,6 +19,9 @@ from cdr_core.phases.main import own_runner
 from cdr_core.phases.request import RecoveryRequest, create_in
 from cdr_core.phases.unit import run_unit
 from cdr_core.settings import Settings
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class InlineWorkers:
@@ -90,6 +93,27 @@ def run_all(repository: Repository, recovery: str, settings: Settings) -> Mappin
     for phase in Phase:
         result = run(repository, recovery, phase, settings)
     return result
+
+
+class _ShellWorkers(InlineWorkers):
+    """As the shell makes and uses them."""
+
+    def __init__(self, _: Settings) -> None:
+        super().__init__()
+
+    def __enter__(self) -> _ShellWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+def in_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``cdr recover`` and its kin run units in this process, in a database of the test's own."""
+    settings = settings_module.load()
+    settings.home.mkdir(parents=True, exist_ok=True)
+    upgrade(settings.database_url)
+    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", _ShellWorkers)
 
 
 def main(arguments: list[str], workers: InlineWorkers | None = None) -> int:

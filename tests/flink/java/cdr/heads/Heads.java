@@ -1,9 +1,6 @@
 package cdr.heads;
 
 import java.io.Serializable;
-import java.math.BigDecimal;
-import java.math.BigInteger;
-import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -16,7 +13,6 @@ import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.ListSerializer;
 import org.apache.flink.api.common.typeutils.base.MapSerializer;
 import org.apache.flink.api.common.typeutils.base.IntSerializer;
-import org.apache.flink.api.java.tuple.Tuple1;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.api.java.typeutils.runtime.NullableSerializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
@@ -128,6 +124,10 @@ public final class Heads {
     private static void print(String name, TypeSerializer<?> key, List<StateMetaInfoSnapshot> states) throws Exception {
         DataOutputSerializer out = new DataOutputSerializer(1024);
         new KeyedBackendSerializationProxy<>(key, states, false).write(out);
-        System.out.println(name + "\t" + HexFormat.of().formatHex(out.getCopyOfBuffer()));
+        StringBuilder line = new StringBuilder(name).append("\t");
+        for (byte each : out.getCopyOfBuffer()) {
+            line.append(String.format("%02x", each));
+        }
+        System.out.println(line);
     }
 }

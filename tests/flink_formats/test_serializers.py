@@ -1,0 +1,103 @@
+"""Serializer snapshots in heads of keyed state, against bytes that Flink's own classes wrote."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from cdr_core.flink.state.agreement import agrees, type_text
+from cdr_core.flink.state.serializers import KeyedHead, Serializer, read_head
+from cdr_core.flink.types import parse_type
+from tests.support.checkpoints import FIXTURES
+
+VECTORS = FIXTURES / "serializers" / "heads-2.3.0.tsv.gz"
+"""Made by ``tests/flink/java/cdr/heads/Heads.java``; ``tests/flink/test_heads.py`` makes them again."""
+
+
+def _vectors() -> dict[str, bytes]:
+    lines = gzip.decompress(VECTORS.read_bytes()).decode().splitlines()
+    return {name: bytes.fromhex(data) for name, data in (line.split("\t") for line in lines)}
+
+
+HEADS = _vectors()
+KEYS = {
+    name.removeprefix("key ").removesuffix(" sql"): data
+    for name, data in HEADS.items()
+    if name.startswith("key ") and "unknown" not in name and "ARRAY<BIGINT>" not in name
+}
+
+
+def _key(data: bytes) -> Serializer:
+    found = read_head(data).key
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_a_key_agrees_with_its_own_type(text: str) -> None:
+    assert agrees(parse_type(text), _key(KEYS[text])) is True
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_a_key_contradicts_every_other_type(text: str) -> None:
+    same = {text, *({"LONG", "NULLABLE<LONG>", "TUPLE<LONG>"} if "LONG" in text and len(text) < 15 else ())}
+    if text == "ARRAY<LONG>":
+        same = {text}
+    for other in KEYS:
+        if other not in same:
+            assert agrees(parse_type(other), _key(KEYS[text])) is False, other
+
+
+def test_a_tuple_of_one_field_counts_as_the_field() -> None:
+    """``keyBy(0)`` makes a Tuple1, whose hash code is the field's."""
+    assert agrees(parse_type("LONG"), _key(KEYS["TUPLE<LONG>"])) is True
+    assert agrees(parse_type("STRING"), _key(KEYS["TUPLE<LONG>"])) is False
+
+
+def test_precision_and_scale_count() -> None:
+    found = _key(KEYS["ROWDATA<k BIGINT, s STRING, d DECIMAL(10, 2), t TIMESTAMP(3), x DOUBLE, i INT>"])
+    columns = "k BIGINT, s STRING, d DECIMAL({}), t TIMESTAMP({}), x DOUBLE, i INT"
+    assert agrees(parse_type(f"ROWDATA<{columns.format('10, 3', 3)}>"), found) is False
+    assert agrees(parse_type(f"ROWDATA<{columns.format('10, 2', 6)}>"), found) is False
+    assert type_text(found) == "ROWDATA<BIGINT, CHAR, DECIMAL(10, 2), TIMESTAMP(3), DOUBLE, INT>"
+
+
+@pytest.mark.parametrize("name", ["key unknown enum", "key unknown generic"])
+def test_an_unknown_serializer_decides_nothing(name: str) -> None:
+    assert read_head(HEADS[name]) == KeyedHead(None, ())
+
+
+def test_opaque_decides_nothing() -> None:
+    assert agrees(parse_type("OPAQUE"), _key(KEYS["LONG"])) is None
+
+
+def test_a_pojo_has_its_fields_by_name() -> None:
+    found = _key(KEYS["POJO<userId STRING, amount LONG, price DOUBLE, inner POJO<a INT, b STRING>>"])
+    assert found.names == ("amount", "inner", "price", "userId")
+    renamed = parse_type("POJO<userId STRING, amount LONG, cost DOUBLE, inner POJO<a INT, b STRING>>")
+    assert agrees(renamed, found) is False
+
+
+def test_states_are_read_behind_the_key() -> None:
+    (state,) = read_head(HEADS["window list"]).states
+    assert (state.name, state.kind) == ("window-contents", "LIST")
+    assert state.value is not None
+    assert type_text(state.value.parts[0]) == "TUPLE<STRING, LONG>"
+    assert [each.name for each in read_head(HEADS["join value"]).states] == ["left-records", "right-records"]
+
+
+def test_states_end_before_one_that_is_unknown() -> None:
+    head = read_head(HEADS["after unknown"])
+    assert head.key == Serializer("LongSerializer")
+    assert head.states == ()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_any_cut_and_any_flipped_byte_is_read_without_an_error(name: str) -> None:
+    data = HEADS[name]
+    for end in range(0, len(data), max(len(data) // 60, 1)):
+        read_head(data[:end])
+        changed = bytearray(data)
+        changed[end] ^= 0xFF
+        read_head(bytes(changed))
