@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,26 +80,24 @@ class LocalStorage:
     def create(self, uri: str, data: bytes) -> bool:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
-                write_durably(temporary, data)
+                temporary.write_bytes(data)
                 return publish_exclusively(temporary, path)
 
     def create_from(self, uri: str, file: Path) -> bool:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
                 with file.open("rb") as source, temporary.open("xb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
-                    target.flush()
-                    os.fsync(target.fileno())
                 return publish_exclusively(temporary, path)
 
     def replace(self, uri: str, data: bytes) -> None:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
                 temporary.write_bytes(data)
                 temporary.replace(path)
@@ -149,36 +147,30 @@ def is_writable(path: Path) -> bool:
     return True
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """A new file whose bytes are on the disk when this returns."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_through(path: Path, pieces: Iterable[bytes]) -> None:
-    """As :func:`write_durably`, piece by piece."""
-    with path.open("xb") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
+def make_directories(path: Path) -> None:
+    """Make a directory and its missing parents; their names are on the disk when this returns."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_path(each.parent)
 
 
 def publish_exclusively(temporary: Path, path: Path) -> bool:
-    """Give a finished file its name; ``False`` if the name is taken. The link, unlike a rename, never replaces."""
+    """Give a closed file its name: sync its bytes, link it, sync the directory. Return ``False`` if the name is taken:
+    the link, unlike a rename, never replaces a file.
+    """
+    sync_path(temporary)
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
-    sync_directory(path.parent)
+    sync_path(path.parent)
     return True
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Make the bytes of a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
