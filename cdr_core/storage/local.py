@@ -11,13 +11,15 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.addresses import canonical
 from cdr_core.errors import DiskFull, Refused, StorageError, Unreadable
-from cdr_core.storage.access import Stat, canonical, is_local
+from cdr_core.storage.access import Stat, is_local
 
 
 def local_path(uri: str) -> Path:
@@ -25,6 +27,24 @@ def local_path(uri: str) -> Path:
     if not is_local(uri):
         raise Refused(f"{uri} is not on a disk of this host", hint="use a local path here")
     return Path(canonical(uri))
+
+
+class RealNames:
+    """The one name of each file or object: one scheme per store, and links among a path's directories resolved.
+
+    Each directory is looked up once, so an instance serves one look at the disk. The last part of a path is left as it
+    is: a link in the place of a file is not that file.
+    """
+
+    def __init__(self) -> None:
+        self._real = cache(os.path.realpath)
+
+    def of(self, uri: str) -> str:
+        name = canonical(uri)
+        if not is_local(name):
+            return name
+        directory, _, file = name.rstrip("/").rpartition("/")
+        return f"{self._real(directory or '/').rstrip('/')}/{file}"
 
 
 _TEMPORARY = ".tmp"
