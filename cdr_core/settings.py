@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdr_core.addresses import canonical
 from cdr_core.errors import SettingsRefused
 
 KIB = 1024
@@ -195,9 +196,8 @@ def _path(text: str) -> Path:
 
 
 def _place(text: str) -> str:
-    """A URI, or a path; ``file:`` stands before a path too."""
-    if text.startswith("file:/"):
-        text = "/" + text.removeprefix("file:").lstrip("/")
+    """A URI or a path, in one spelling: objects on S3 are ``s3://``, and a path has no scheme."""
+    text = canonical(text)
     return text if "://" in text else str(_path(text))
 
 
@@ -418,7 +418,7 @@ class Settings:
     @property
     def shares_workspace(self) -> bool:
         """Whether several hosts see the workspace."""
-        return self.workspace_shared or "://" in self.workspace.removeprefix("file://")
+        return self.workspace_shared or "://" in self.workspace
 
 
 @dataclass(frozen=True, slots=True)

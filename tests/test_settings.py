@@ -283,3 +283,10 @@ def test_a_count_that_is_none_says_what_one_is() -> None:
 
 def test_a_password_among_the_parameters_is_masked() -> None:
     assert mask("postgresql://h/x?user=u&password=geheim&a=b") == "postgresql://h/x?user=u&password=***&a=b"
+
+
+@pytest.mark.parametrize("variable", ["CDR_WORKSPACE", "CDR_EXPORT_ROOT"])
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "s3p"])
+def test_a_place_on_s3_has_one_scheme(environment: dict[str, str], variable: str, scheme: str) -> None:
+    environment[variable] = f"{scheme}://bucket/place"
+    assert getattr(load(environment), variable.removeprefix("CDR_").lower()) == "s3://bucket/place"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
+from cdr_core.addresses import SCHEMES
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import FinishedSubtask, OperatorState
 from cdr_core.rescale.bound import announced_sizes, bind
 from cdr_core.rescale.bound import refusals as plan_refusals
 from cdr_core.rescale.remote import state_files
 from cdr_core.rescale.spec import Exchange, JobSpec
-from cdr_core.storage.access import SCHEMES
 
 
 class Kind(StrEnum):

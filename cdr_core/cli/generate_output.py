@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from cdr_core.errors import CdrError, DiskFull, Refused, StorageError
 from cdr_core.flink.channel_writer import Stream
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import canonical, is_local, join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.storage.upload import Upload
@@ -42,11 +42,12 @@ class Output(Protocol):
 
 def new_output(directory: str) -> Output:
     """Refuses a place that holds something already."""
-    if directory.startswith("s3://"):
-        return NewObjects(directory.rstrip("/"))
-    if "://" in directory and not directory.startswith("file://"):
+    place = canonical(directory)
+    if place.startswith("s3://"):
+        return NewObjects(place.rstrip("/"))
+    if not is_local(place):
         raise Refused(f"{directory} is neither a local directory nor on s3://", hint="give one that is")
-    path = Path(directory.removeprefix("file://")).expanduser().absolute()
+    path = Path(place).expanduser().absolute()
     with _explained(path):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Refused(f"{path} exists and is not empty", hint="give a new directory")

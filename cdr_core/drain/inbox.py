@@ -7,7 +7,7 @@ structures; disk reads and waits for pages happen without it.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
@@ -32,19 +32,20 @@ class Inbox:
         self.failure: BaseException | None = None
         self._opens_by_gate = opens_by_gate
         self._ready: deque[RecoveredChannel] = deque()
-        self._in_recovery = 0
+        self._announced: dict[Key, RecoveredChannel] = {}
+        self._in_recovery: Counter[int] = Counter()
 
     @property
     def in_recovery(self) -> int:
         """Channels that have not consumed their end marker."""
-        return self._in_recovery
+        return self._in_recovery.total()
 
     def add(self, keys: Iterable[Key], view: Callable[[int, int], LiveView]) -> None:
         """Make the channels and connect their live views. Called without the lock, before anything else."""
         for gate, index in keys:
             channel = RecoveredChannel(gate, index, view(gate, index))
             self.channels[gate, index] = channel
-            self._in_recovery += 1
+            self._in_recovery[gate] += 1
             channel.live.attach(gate, index, partial(self._came, channel), partial(self._announce, channel), self.fail)
 
     def gates(self) -> frozenset[int]:
@@ -76,6 +77,12 @@ class Inbox:
                 return page
         return None
 
+    def take_announced(self) -> list[RecoveredChannel]:
+        """The channels that announced a priority event since the last call, in their own order. Asked for before every
+        page, so it must not look at the channels that announced nothing.
+        """
+        return [self._announced.pop(key) for key in sorted(self._announced)]
+
     def is_over(self, gates: Collection[int] | None) -> bool:
         """Whether nothing will ever come from the selected gates."""
         selected = (c for c in self.channels.values() if gates is None or c.gate in gates)
@@ -100,7 +107,7 @@ class Inbox:
                 channel.in_recovery = False
                 channel.live.open()
                 self.schedule(channel)
-            self._in_recovery = 0
+            self._in_recovery.clear()
 
     def close(self) -> list[Page]:
         """Release every channel; the pages are for whoever calls, to recycle. Takes the lock itself."""
@@ -114,7 +121,7 @@ class Inbox:
     def _take_from(self, channel: RecoveredChannel) -> Page | None:
         taken = channel.take()
         if taken is END:
-            self._in_recovery -= 1
+            self._in_recovery[channel.gate] -= 1
             for each in self._to_open(channel):
                 each.live.open()
             # No live data can be there yet: it needs the credit just given. What comes announces itself.
@@ -126,8 +133,9 @@ class Inbox:
         """A channel goes live by itself; where gates are converted whole, with the last one of its gate."""
         if not self._opens_by_gate:
             return [channel]
-        gate = [each for each in self.channels.values() if each.gate == channel.gate]
-        return [] if any(each.in_recovery for each in gate) else gate
+        if self._in_recovery[channel.gate]:
+            return []
+        return [each for each in self.channels.values() if each.gate == channel.gate]
 
     def _came(self, channel: RecoveredChannel) -> None:
         """From the upstream's thread: something is in the live view."""
@@ -139,4 +147,5 @@ class Inbox:
         """From the upstream's thread: a priority event. It passes a channel that is blocked."""
         with self.changed:
             channel.has_priority = True
+            self._announced[channel.key] = channel
             self.changed.notify_all()

@@ -250,7 +250,7 @@ class RecoveringSubtask:
     def _hear(self) -> bool:
         """Take checkpoint requests that came with priority, before any page. Called with the lock."""
         heard = False
-        for channel in self._inbox.channels.values():
+        for channel in self._inbox.take_announced():
             while channel.has_priority:
                 try:
                     event = channel.take_priority()

@@ -9,7 +9,7 @@ holds the sets meanwhile: they stay when the drain ends, and even when the recov
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import is_checkpoint
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.chunks import ChunkBuilder
-from cdr_core.errors import CdrError, PlanRefused, Refused
+from cdr_core.errors import CdrError, JobFailed, PlanRefused, Refused
 from cdr_core.faults import reach
 from cdr_core.flink.channel_writer import OwnedChannel
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
@@ -86,19 +86,40 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         files, records, size = _write_sets(plan, manifests, sink, name, _sides(repository, recovery, plan))
         reach("export.files")
         states: dict[str, list[SubtaskState]] = {}
+        sizes = {file.path: file.bytes for file in files.values()}
         scratch = scratch_directory(settings.load().scratch)
         for number, unit in state_units(source.metadata, parallelism).items():
-            operator, subtasks = subtasks_in(move_state(source, unit, sink, f"{name}-{number}", scratch)[0])
+            moved, done = move_state(source, unit, sink, f"{name}-{number}", scratch)
+            operator, subtasks = subtasks_in(moved)
+            sizes |= {file["path"]: file["bytes"] for file in (*done["made"], *done["copied"])}
             states.setdefault(operator, []).extend(subtasks)
         reach("export.states")
         handles = handles_of(plan, files, source.metadata.version)
         metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
         is_alive()
         _refuse_published(repository, recovery_id)  # again: it took a while to get here
+        reach("export.last-step")
         if not storage_for(target).create(target, metadata):
             raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
         reach("export.metadata")
+        _confirm(sink, sizes, target, is_alive)
     return Exported(directory, records, size)
+
+
+def _confirm(sink: CheckpointSink, sizes: Mapping[str, int], target: str, is_alive: Callable[[], None]) -> None:
+    """Withdraw the ``_metadata`` that this export has just created unless the files that it names are there, and stay.
+
+    A process that was stopped before it created ``_metadata`` may have been taken for dead meanwhile: a sweep then has
+    removed its files, or is about to. As long as the lease has not lapsed, no sweep has begun.
+    """
+    try:
+        is_alive()
+        gone = next((path for path, size in sizes.items() if sink.size(path) != size), None)
+        if gone is not None:
+            raise JobFailed(f"{sink.uri(gone)} was removed while it was being exported", hint="export it again")
+    except CdrError:
+        storage_for(target).delete(target)
+        raise
 
 
 def _export_to(source: Checkpoint, checkpoint_id: int, directory: str) -> Export:

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import google_crc32c
 import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, require_accounted, require_others, require_partition, total
@@ -104,7 +105,7 @@ def units(
     """
     batches: list[list[dict[str, Any]]] = []
     room = 0
-    for split in _splits(read_results):
+    for split in splits(read_results):
         size = split["end"] - split["start"]
         goes_on = whole_channels and split["number"] > 0
         if not batches or (room < size and not goes_on):
@@ -115,7 +116,8 @@ def units(
     return {f"{index:05d}": {"splits": batch} for index, batch in enumerate(batches)}
 
 
-def _splits(read_results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def splits(read_results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The splits that read found, by channel and number: what a selection is made of, and made again."""
     channels = sorted((c for result in read_results for c in result["channels"]), key=lambda c: int(c["channel"]))
     for channel in channels:
         for number, split in enumerate(channel["splits"]):
@@ -146,11 +148,12 @@ class _Carrier:
         self.uri, self._sink = uri, sink
 
     def add(self, channel: ChannelBytes, starts: Longs, ends: Longs) -> list[int]:
-        """Where in the object the bytes of the runs are."""
-        begin = self._sink.tell()
+        """Append the bytes of the runs; return where in the object they are, and their CRC-32C."""
+        begin, crc32c = self._sink.tell(), 0
         for piece in bytes_of_runs(channel, starts, ends):
             self._sink.write(piece.data)
-        return [begin, self._sink.tell()]
+            crc32c = google_crc32c.extend(crc32c, piece)
+        return [begin, self._sink.tell(), crc32c]
 
 
 @contextmanager
@@ -191,9 +194,11 @@ def _write_selection(
             channel = open_again(plan, split["channel"], split["damaged"]) if carries else None
             for lane, subtask in enumerate(plan.channels[split["channel"]].subtasks):
                 columns, begin = selection.of_lane(lane), sink.tell()
-                sink.write(_batch(columns).serialize())
+                runs = _batch(columns).serialize()
+                sink.write(runs)
                 entry = Entry(_key(plan, split["channel"], subtask), selection.tallies[lane], selection.others[lane])
-                part = {**_part(split, subtask, entry), "range": [begin, sink.tell()]}
+                place = {"range": [begin, sink.tell()], "crc32c": google_crc32c.value(runs)}
+                part = {**_part(split, subtask, entry), **place}
                 if carries is not None and channel is not None:
                     part["carried"] = carries.add(channel, columns[0], columns[1])
                 parts.append(part)
@@ -217,8 +222,8 @@ def _key(plan: Plan, number: int, subtask: int | None = None) -> ChannelKey:
 def _part(split: Mapping[str, Any], subtask: int, entry: Entry) -> dict[str, Any]:
     """A part is one record batch of the selection file: the runs of one split that one new subtask owns.
 
-    ``range`` says where in the file it is, so that it can be read alone; ``carried``, if there is one, where the bytes
-    of its runs are.
+    ``range`` says where in the file it is, so that it can be read alone, and ``crc32c`` is the checksum of those bytes;
+    ``carried``, if there is one, is the same for the bytes of its runs.
     """
     return {
         "channel": split["channel"],

@@ -9,7 +9,6 @@ task wrote that lost against another attempt at its unit is nobody's and is swep
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -93,8 +92,6 @@ def _written(salvaged: Salvaged, damage: Damage, file: str, scratch: Path) -> di
             piece = _copied(channel, begin, min(begin + PIECE, channel.size))
             target.write(piece)
             digest.update(piece)
-        target.flush()
-        os.fsync(target.fileno())
     return {
         "offset": damage.offset,
         "bytes": channel.size - damage.offset,

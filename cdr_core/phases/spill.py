@@ -8,44 +8,36 @@ channels were merged into come its closing elements (:mod:`cdr_core.rescale.othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing as closed
 from dataclasses import asdict
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, require_others, total
 from cdr_core.faults import reach
 from cdr_core.metadata import Phase, SpillFile
-from cdr_core.phases.filter import RUNS
 from cdr_core.phases.filter import entries as selected
+from cdr_core.phases.filter import splits
 from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.read import last_said
+from cdr_core.phases.selections import Selections
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
-from cdr_core.rescale.carried import Longs, as_channel
 from cdr_core.rescale.other_elements import CLOSING_POSITION, CLOSING_PREFIX, Closing, closings, kinds
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.salvage import open_again
-from cdr_core.rescale.source import place
-from cdr_core.settings import KIB
 from cdr_core.spill.gather import Fold, Gatherer
 from cdr_core.spill.placement import Place
 from cdr_core.spill.room import require_room_for_positions
 from cdr_core.spill.shipping import shipping
 from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
 from cdr_core.spill.writer import ChannelId, SpillWriter
-from cdr_core.storage import is_local, join, storage_for
-from cdr_core.storage.local import local_path
+from cdr_core.storage import join
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
-
-LARGEST_READ = 256 * KIB
-"""Bytes of a selection that are read instead of mapped; a mapping costs as much as reading this many."""
 
 AFTER_ALL_SPLITS = 1 << 62
 """The split number of closing elements, for the order of parts."""
@@ -60,7 +52,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
     if drive.phase is Phase.SPILL:  # the drain, too, asks for these units, and seldom needs one
         done = sum(row.records for row in drive.repository.units(drive.recovery.id, Phase.SPILL))
         require_room_for_positions(drive.workspace.root, total(selected(results)).records - done)
-    return units(drive.plan, results, tiers, closing_elements(drive))
+    return units(drive.plan, drive.results(Phase.READ), results, tiers, closing_elements(drive))
 
 
 def closing_elements(drive: Drive) -> list[Closing]:
@@ -98,14 +90,17 @@ def expected_others(
 
 def units(
     plan: Plan,
+    read_results: Sequence[Mapping[str, Any]],
     filter_results: Sequence[Mapping[str, Any]],
     tiers: Sequence[Tier] = (),
     closing: Sequence[Closing] = (),
 ) -> dict[str, Any]:
     """One unit per new subtask, each with the parts of the selection that it owns, in drain order.
 
-    ``tiers`` are where it spills; none = the workspace. ``closing`` elements are parts too, without a selection.
+    A part has its split, so that a selection that is lost can be made again. ``tiers`` are where it spills; none = the
+    workspace. ``closing`` elements are parts too, without a selection.
     """
+    source = {(split["channel"], split["number"]): split for split in splits(read_results)}
     places = [asdict(tier) for tier in tiers]
     parts: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(len(plan.subtasks))}
     sizes: Counter[int] = Counter()
@@ -115,9 +110,10 @@ def units(
             order = (plan.exchanges[channel.exchange].gate, channel.new_up, part["channel"], part["split"])
             definition = {
                 "channel": part["channel"],
-                "damaged": part["damaged"],
+                "split": source[part["channel"], part["split"]],
                 "file": result["file"],
                 "range": part["range"],
+                "crc32c": part.get("crc32c"),  # the version before recorded none
             }
             if "carried" in part:
                 definition["carried"] = [result["carried"], *part["carried"]]
@@ -150,8 +146,9 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     with (
         shipping(directory, home) as ship,
         SpillWriter(directory, unit["subtask"], *sizes, places, ship) as writer,
+        closed(Selections(job, plan, unit["subtask"])) as selections,
     ):
-        gatherer, mapped = Gatherer(writer, job.segment_size), cache(_map)  # parts of one file come one after another
+        gatherer = Gatherer(writer, job.segment_size)
         meter = Meter(job, unit_of(name), unit["bytes"])
         for part in unit["parts"]:
             number = part["channel"]
@@ -159,7 +156,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
             if "closing" in part:
                 lines[number] = _close_channel(plan, part, gatherer, before)
             else:
-                lines[number] = _spill_part(plan, part, gatherer, before, mapped, meter)
+                lines[number] = _spill_part(plan, part, gatherer, before, selections, meter)
         ledger = tuple(lines.values())
         spill_set = writer.seal(ledger)
         write_json(manifest, spill_set.to_json())
@@ -173,6 +170,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
             "files": [asdict(file) for file in spill_set.files],
             "sizes": {"segment_size": job.segment_size, "spill_file_size": job.spill_file_size},
             "ledger": [entry.to_json() for entry in ledger],
+            **({"selected_again": selections.made_again} if selections.made_again else {}),
         },
     )
 
@@ -182,39 +180,17 @@ def _spill_part(
     part: Mapping[str, Any],
     gatherer: Gatherer,
     line: Entry,
-    mapped: Callable[[str], pa.Buffer],
+    selections: Selections,
     meter: Meter,
 ) -> Entry:
     """Gather the part's runs; the ledger line with them."""
-    runs = _read_runs(part, mapped)
-    if "carried" in part:
-        uri, begin, end = part["carried"]
-        data = storage_for(uri).read(uri, begin, end - begin)
-        source, runs[0], runs[1] = as_channel(data, runs[0], runs[1], place(plan, part["channel"]))
-    else:
-        source = open_again(plan, part["channel"], part["damaged"])
+    source, runs = selections.of(part)
     fold, said = Fold(), Tally()
     for _ in gatherer.add(_place_of(plan, part["channel"]), source, runs, fold):
         tally = fold.tally
         meter.add(tally.records - said.records, tally.bytes - said.bytes)
         said = tally
     return line.then(Entry(line.key, fold.tally, kinds(fold.kinds)))
-
-
-def _read_runs(part: Mapping[str, Any], mapped: Callable[[str], pa.Buffer]) -> list[Longs]:
-    """One batch of a selection file: read by its range, but mapped where it is large and lies on a disk."""
-    uri, (begin, end) = part["file"], part["range"]
-    if is_local(uri) and end - begin > LARGEST_READ:
-        data = mapped(str(local_path(uri))).slice(begin, end - begin)
-    else:
-        data = pa.py_buffer(storage_for(uri).read(uri, begin, end - begin))
-    batch = pa.ipc.read_record_batch(data, RUNS)
-    return [batch.column(name).to_numpy() for name in ("start", "end", "position", "count")]
-
-
-def _map(path: str) -> pa.Buffer:
-    with pa.memory_map(path) as file:
-        return file.read_buffer()
 
 
 def _close_channel(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:

@@ -6,7 +6,6 @@ disks has none, and state that is inside `_metadata` comes with it. Once read is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from cdr_core.rescale.remote import COMPLETE, RemoteState, is_remote, object_sta
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.staged import make_index
 from cdr_core.storage import Stat, is_local, join, storage_for
-from cdr_core.storage.local import explained, local_path, publish_exclusively, temporary_beside
+from cdr_core.storage.local import explained, local_path, make_directories, publish_exclusively, temporary_beside
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
@@ -84,15 +83,13 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     storage = storage_for(unit["uri"])
     meter = Meter(job, unit_of(name), unit["end"] - unit["start"])
     with explained(path, "write"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         with temporary_beside(path) as temporary:
             with temporary.open("xb") as file:
                 for start in range(unit["start"], unit["end"], LONGEST_REQUEST):
                     length = min(LONGEST_REQUEST, unit["end"] - start)
                     file.write(_fetch(storage, plan.checkpoint, unit, start, length))
                     meter.add(0, length)
-                file.flush()
-                os.fsync(file.fileno())
             published = publish_exclusively(temporary, path)
             assert published, "the name was drawn for this very try"
     reach("stage.written")

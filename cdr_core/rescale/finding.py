@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from cdr_core.addresses import SCHEMES
 from cdr_core.errors import Unreadable
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint, load_checkpoint
 from cdr_core.storage import canonical, is_local, join, storage_for
-from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import local_path
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from cdr_core import settings
+from cdr_core.addresses import SCHEMES
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import (
     DAMAGED,
@@ -38,7 +39,6 @@ from cdr_core.rescale.remote import (
 )
 from cdr_core.rescale.staged import close_staged, staged_objects
 from cdr_core.storage import join
-from cdr_core.storage.access import SCHEMES
 from cdr_core.storage.local import map_file
 
 __all__ = [

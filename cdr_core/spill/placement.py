@@ -20,7 +20,7 @@ from cdr_core.settings import MIB
 from cdr_core.spill.reservations import Reservations
 from cdr_core.spill.segments import SpillFile
 from cdr_core.spill.tiers import SETTING, Tier
-from cdr_core.storage.local import start_writing, sync_directory
+from cdr_core.storage.local import make_directories, start_writing, sync_path
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
@@ -105,7 +105,7 @@ class Place:
         """Make the set's directory. The tier itself must be there: below an empty mount point nothing is made."""
         if not Path(self.tier.path).is_dir():
             raise FileNotFoundError(errno.ENOENT, "no such directory", self.tier.path)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directories(self.directory)
 
 
 class SetFiles:
@@ -166,7 +166,7 @@ class SetFiles:
         for place in self._places:
             place.settle()
         for directory in {home, *(path.parent for path, _, _ in self._made)}:
-            sync_directory(directory)
+            sync_path(directory)
 
     def discard(self) -> None:
         """Remove every file of the set, whatever state it is in; what a sweep removed before is no error."""

@@ -20,7 +20,8 @@ from cdr_core.faults import reach
 from cdr_core.metadata.states import HAND_OVER, SpillSetState
 from cdr_core.spill.reservations import LEDGER, give_back
 from cdr_core.spill.tiers import Tier
-from cdr_core.storage import is_local, storage_for
+from cdr_core.storage import canonical, is_local, storage_for
+from cdr_core.storage.local import RealNames
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Repository, SpillSet
@@ -103,18 +104,19 @@ def _delete_object(uri: str) -> int:
 
 
 def names_of(spill_set: SpillSet) -> tuple[str, ...]:
-    """Every file of a set: those of its row, those its manifest names, the manifest itself last."""
-    manifest = spill_set.manifest.removeprefix("file://")
+    """The real name of every file of a set: those of its row, those its manifest names, the manifest itself last."""
+    real = RealNames()
+    manifest = real.of(spill_set.manifest)
     named = [file.path for file in spill_set.files]
     with suppress(CdrError, ValueError):
         named += strings(json.loads(storage_for(manifest).read(manifest)))
-    ours = dict.fromkeys(name for name in named if is_address(name) and name != manifest)
-    return (*ours, manifest)
+    ours = dict.fromkeys(real.of(name) for name in named if is_address(name))
+    return (*(name for name in ours if name != manifest), manifest)
 
 
 def is_address(name: str) -> bool:
     """Whether a string of a manifest or a row is where something lies: a path, or an object on S3."""
-    return name.startswith(("/", "s3://"))
+    return canonical(name).startswith(("/", "s3://"))
 
 
 def strings(value: object) -> Iterator[str]:

@@ -22,7 +22,7 @@ from cdr_core.kernels import frames
 from cdr_core.spill.placement import FULL, Place, SetFiles
 from cdr_core.spill.segments import HEADER, POSITION_BYTES, Segment, SpillFile, SpillSet
 from cdr_core.spill.tiers import Tier
-from cdr_core.storage.local import start_writing
+from cdr_core.storage.local import make_directories, start_writing, sync_path
 
 Longs = npt.NDArray[np.int64]
 
@@ -49,7 +49,8 @@ class SpillWriter:
         places: Sequence[Place] = (),
         ship: Callable[[str], str] = str,
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=False)
+        make_directories(directory.parent)
+        directory.mkdir()
         self._directory, self._subtask = directory, subtask
         self._segment_size, self._file_size = segment_size, file_size
         self._ship = ship
@@ -131,6 +132,7 @@ class SpillWriter:
             _close_durably(self._positions)
             positions = self._ship(self._positions.name)
         self._open.sync(self._directory)
+        sync_path(self._directory.parent)
         reach("spill.files-durable")
         return SpillSet(self._subtask, tuple(self._files), tuple(self._segments), positions, ledger)
 

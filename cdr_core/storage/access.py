@@ -7,13 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from cdr_core.addresses import canonical
 from cdr_core.errors import Refused
-
-S3_SCHEMES = ("s3", "s3a", "s3p", "s3n")
-"""The same objects: Flink's users choose a client (Hadoop's, Presto's) by the scheme."""
-
-SCHEMES = ("file", *S3_SCHEMES)
-"""Of URIs that can be read; a plain path is a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +55,6 @@ class Storage(Protocol):
 
     def delete(self, uri: str) -> None:
         """Remove the object if it is there."""
-
-
-def canonical(uri: str) -> str:
-    """One spelling per place: a local path without its scheme (Flink prints ``file:/data``), and ``s3://`` for whatever
-    Flink's file systems call it.
-    """
-    if uri.startswith("file:/"):
-        return "/" + uri.removeprefix("file:").lstrip("/")
-    scheme, separator, rest = uri.partition("://")
-    return f"s3://{rest}" if separator and scheme in S3_SCHEMES else uri
 
 
 def is_local(uri: str) -> bool:

@@ -8,16 +8,18 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.addresses import canonical
 from cdr_core.errors import DiskFull, Refused, StorageError, Unreadable
-from cdr_core.storage.access import Stat, canonical, is_local
+from cdr_core.storage.access import Stat, is_local
 
 
 def local_path(uri: str) -> Path:
@@ -25,6 +27,24 @@ def local_path(uri: str) -> Path:
     if not is_local(uri):
         raise Refused(f"{uri} is not on a disk of this host", hint="use a local path here")
     return Path(canonical(uri))
+
+
+class RealNames:
+    """The one name of each file or object: one scheme per store, and links among a path's directories resolved.
+
+    Each directory is looked up once, so an instance serves one look at the disk. The last part of a path is left as it
+    is: a link in the place of a file is not that file.
+    """
+
+    def __init__(self) -> None:
+        self._real = cache(os.path.realpath)
+
+    def of(self, uri: str) -> str:
+        name = canonical(uri)
+        if not is_local(name):
+            return name
+        directory, _, file = name.rstrip("/").rpartition("/")
+        return f"{self._real(directory or '/').rstrip('/')}/{file}"
 
 
 _TEMPORARY = ".tmp"
@@ -80,26 +100,24 @@ class LocalStorage:
     def create(self, uri: str, data: bytes) -> bool:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
-                write_durably(temporary, data)
+                temporary.write_bytes(data)
                 return publish_exclusively(temporary, path)
 
     def create_from(self, uri: str, file: Path) -> bool:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
                 with file.open("rb") as source, temporary.open("xb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
-                    target.flush()
-                    os.fsync(target.fileno())
                 return publish_exclusively(temporary, path)
 
     def replace(self, uri: str, data: bytes) -> None:
         path = local_path(uri)
         with explained(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             with temporary_beside(path) as temporary:
                 temporary.write_bytes(data)
                 temporary.replace(path)
@@ -149,36 +167,30 @@ def is_writable(path: Path) -> bool:
     return True
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """A new file whose bytes are on the disk when this returns."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_through(path: Path, pieces: Iterable[bytes]) -> None:
-    """As :func:`write_durably`, piece by piece."""
-    with path.open("xb") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
+def make_directories(path: Path) -> None:
+    """Make a directory and its missing parents; their names are on the disk when this returns."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_path(each.parent)
 
 
 def publish_exclusively(temporary: Path, path: Path) -> bool:
-    """Give a finished file its name; ``False`` if the name is taken. The link, unlike a rename, never replaces."""
+    """Give a closed file its name: sync its bytes, link it, sync the directory. Return ``False`` if the name is taken:
+    the link, unlike a rename, never replaces a file.
+    """
+    sync_path(temporary)
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
-    sync_directory(path.parent)
+    sync_path(path.parent)
     return True
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Make the bytes of a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

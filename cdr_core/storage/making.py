@@ -9,19 +9,24 @@ from pathlib import Path
 
 from cdr_core.errors import Refused, StorageError, Unreadable
 from cdr_core.storage.access import is_local, join, storage_for
-from cdr_core.storage.local import explained, is_writable, local_path, publish_exclusively, temporary_beside
+from cdr_core.storage.local import (
+    explained,
+    is_writable,
+    local_path,
+    make_directories,
+    publish_exclusively,
+    temporary_beside,
+)
 
 
 @contextmanager
 def making(uri: str, scratch: Path) -> Iterator[Path]:
-    """A file to be written, whole and closed when the block ends; it then becomes the object, exclusively.
-
-    Whatever goes wrong, the file is gone afterwards. On a local disk nothing is copied, and who writes it decides
-    whether its bytes are durable; on S3 an object always is.
+    """Yield a file to write. When the block ends with the file closed, it becomes the object: exclusively, durably, and
+    without a copy on a local disk. After an error the file is removed.
     """
     path = local_path(uri) if is_local(uri) else scratch / f"{uuid.uuid4().hex}-{uri.rpartition('/')[2]}"
     with explained(path, "write"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
     with temporary_beside(path) as temporary:
         yield temporary
         made = publish_exclusively(temporary, path) if is_local(uri) else storage_for(uri).create_from(uri, temporary)

@@ -29,8 +29,9 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError
 
 from cdr_core import settings
+from cdr_core.addresses import canonical
 from cdr_core.errors import CdrError, Refused, SettingsRefused, StorageError, Unreadable
-from cdr_core.storage.access import Stat, canonical
+from cdr_core.storage.access import Stat
 
 TRIES = 8
 """About 13 seconds of patience in all; a task that lost it is tried again as a whole."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from cdr_core.commit.sinks.checkpoint import file_name
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Export, Repository
-from cdr_core.storage import is_local, join, storage_for
-from cdr_core.storage.local import host_id, is_temporary
+from cdr_core.storage import canonical, is_local, join, storage_for
+from cdr_core.storage.local import RealNames, host_id, is_temporary
 from cdr_core.sweep.objects import Found
 from cdr_core.sweep.target import METADATA, names_in
 
@@ -37,12 +37,12 @@ def dead(repository: Repository, recovery_id: str) -> list[Export]:
 
 def remains(repository: Repository, recovery_id: str, export: Export) -> list[Found]:
     """Files of an export that is over, in its directory, that no ``_metadata`` names."""
-    directory = export.directory
+    directory = canonical(export.directory)
     if is_local(directory) and not Path(directory).is_dir():
         return []
-    metadata = join(directory, METADATA)
+    metadata, real = join(directory, METADATA), RealNames().of
     shown = storage_for(metadata).read(metadata) if storage_for(metadata).exists(metadata) else b""
-    beside = [each for each in repository.exports(recovery_id) if each.live and each.directory == directory]
+    beside = [each for each in repository.exports(recovery_id) if each.live and real(each.directory) == real(directory)]
     shares = any(each.name != export.name for each in beside)
     mine = file_name(prefix(recovery_id, export))
     return [

@@ -18,7 +18,7 @@ from cdr_core.spill.release import attempt_of, delete_file
 from cdr_core.spill.reservations import LEDGER, settle
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage import is_local, storage_for
-from cdr_core.storage.local import host_id, local_path
+from cdr_core.storage.local import RealNames, host_id, local_path
 from cdr_core.sweep import exports, target
 from cdr_core.sweep.decide import Standing, judge
 from cdr_core.sweep.objects import Found, objects_below, strange_places
@@ -45,8 +45,6 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
     recovery = repository.recovery(recovery_id)
     if recovery.host_id is not None and recovery.host_id != host_id():
         return Report(left=(Left(recovery.workspace, "it is on another host"),))
-    if not _in_one_spelling(recovery.workspace):
-        return Report(left=(Left(recovery.workspace, "its path has more than one spelling, so names prove nothing"),))
     try:
         return _sweep(repository, recovery, settings, dry_run)
     except CdrError as error:
@@ -55,16 +53,9 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
         return Report(left=(Left(error.filename or recovery.workspace, f"it cannot be looked at: {error.strerror}"),))
 
 
-def _in_one_spelling(workspace: str) -> bool:
-    """Whether what lies there has the very names that rows have for it."""
-    return not is_local(workspace) or (str(Path(workspace)) == workspace and ".." not in Path(workspace).parts)
-
-
 def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
     """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them."""
     recovery = repository.recovery(recovery_id)
-    if not _in_one_spelling(recovery.workspace):
-        return Report()
     homes = _homes(repository, recovery, settings)
     found, _ = _found(recovery, homes)
     in_sets = [file for file in found if file.name.split("/")[-2].startswith(SET)]
@@ -139,13 +130,16 @@ def _unpublished(recovery: Recovery, file: Found, is_over: bool, dry_run: bool) 
 
 
 def _homes(repository: Repository, recovery: Recovery, settings: Settings) -> list[Path]:
-    """The recovery's directory in its workspace, in every tier, and where its rows say that files lie."""
-    tiers = {directory.path for directory in settings.spill_dirs}
+    """The recovery's directory in its workspace, in every tier, and where its rows say that files lie; each by its real
+    name, as rows are read, and so once.
+    """
+    real = RealNames()
+    homes = {Path(real.of(f"{directory.path}/{recovery.id}")) for directory in settings.spill_dirs}
     for spill_set in repository.spill_sets(recovery.id):
-        places = (attempt_of(file.path, recovery.id) for file in spill_set.files)
-        tiers |= {place[0] for place in places if place is not None}
+        places = (attempt_of(real.of(file.path), recovery.id) for file in spill_set.files)
+        homes |= {Path(place[0], recovery.id) for place in places if place is not None}
     root = local_root(recovery)
-    homes = {Path(tier) / recovery.id for tier in tiers} | ({root} if root is not None else set())
+    homes |= {root} if root is not None else set()
     return sorted(home for home in homes if home.is_dir() and not home.is_symlink())
 
 

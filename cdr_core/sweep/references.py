@@ -17,8 +17,8 @@ from pathlib import Path
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
 from cdr_core.spill.release import attempt_of, is_address, is_needed, names_of
-from cdr_core.storage import is_local, storage_for
-from cdr_core.storage.local import local_path
+from cdr_core.storage import canonical, is_local, storage_for
+from cdr_core.storage.local import RealNames
 from cdr_core.sweep.decide import Standing
 
 
@@ -50,13 +50,14 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
 
     ``keep_s``: seconds after its end for which plan and receipt stay.
     """
-    first, second = _rows(repository, recovery), _rows(repository, recovery)
+    names = _Names()
+    first, second = _rows(repository, recovery, names), _rows(repository, recovery, names)
     released = first.released & second.released
     unclear: list[str] = []
-    named = _follow(recovery.id, first.firm | second.firm, frozenset(), unclear)
-    named |= _follow(recovery.id, (first.loose | second.loose) - released, released, unclear)
+    named = _follow(recovery.id, first.firm | second.firm, frozenset(), names, unclear)
+    named |= _follow(recovery.id, (first.loose | second.loose) - released, released, names, unclear)
     named |= first.results | second.results
-    kept = frozenset(_paths([recovery.plan_uri or "", *_phase_names(repository, recovery.id)]))
+    kept = frozenset(names.among([recovery.plan_uri or "", *_phase_names(repository, recovery.id, names)]))
     return Standing(
         epoch=recovery.epoch,
         is_final=is_over(repository, recovery),
@@ -70,26 +71,28 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
     )
 
 
-def _rows(repository: Repository, recovery: Recovery) -> _Rows:
+def _rows(repository: Repository, recovery: Recovery, names: _Names) -> _Rows:
     sets = repository.spill_sets(recovery.id)
     needed = [each for each in sets if is_needed(each)]
-    firm = [recovery.plan_uri or "", *_phase_names(repository, recovery.id)]
+    firm = [recovery.plan_uri or "", *_phase_names(repository, recovery.id, names)]
     firm += [name for each in needed for name in (each.manifest, *(file.path for file in each.files))]
     checkpoints = repository.checkpoints(recovery.id)
     for checkpoint in checkpoints:
         if checkpoint.state is RecoveryCheckpointState.COMPLETED:
-            firm += [checkpoint.manifest or "", *addresses(checkpoint.result)]
+            firm += [checkpoint.manifest or "", *names.inside(checkpoint.result)]
     for prepared in repository.prepared(recovery.id):
-        firm += [prepared.manifest, *_inside(prepared.manifest)]
+        firm.append(prepared.manifest)
+        with suppress(ValueError):
+            firm += names.inside(json.loads(prepared.manifest))
     units = [unit for phase in Phase for unit in repository.units(recovery.id, phase)]
     return _Rows(
-        firm=frozenset(_paths(firm)),
-        loose=frozenset(name for unit in units for name in addresses(unit.result)),
-        results=frozenset(_paths(unit.manifest for unit in units)),
+        firm=frozenset(names.among(firm)),
+        loose=frozenset(name for unit in units for name in names.inside(unit.result)),
+        results=frozenset(names.among(unit.manifest for unit in units)),
         released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
         held=frozenset(name for each in sets if _at_work(each) for name in names_of(each)),
         expired=frozenset(
-            _paths(each.manifest or "" for each in checkpoints if each.state is RecoveryCheckpointState.EXPIRED)
+            names.among(each.manifest or "" for each in checkpoints if each.state is RecoveryCheckpointState.EXPIRED)
         ),
     )
 
@@ -99,44 +102,43 @@ def _at_work(spill_set: SpillSet) -> bool:
     return any(grant.live and not grant.durable for grant in spill_set.grants)
 
 
-def _phase_names(repository: Repository, recovery_id: str) -> Iterator[str]:
+def _phase_names(repository: Repository, recovery_id: str, names: _Names) -> Iterator[str]:
     for phase in repository.phases(recovery_id):
-        yield from addresses(phase.result)
+        yield from names.inside(phase.result)
 
 
-def _inside(text: str) -> Iterator[str]:
-    with suppress(ValueError):
-        yield from addresses(json.loads(text))
+class _Names:
+    """Finds addresses in rows and gives each its real name: a tier may have one name in a row, another in a setting."""
+
+    def __init__(self) -> None:
+        self._real = RealNames()
+
+    def among(self, texts: Iterable[str]) -> Iterator[str]:
+        return (self._real.of(text) for text in texts if is_address(text))
+
+    def inside(self, value: object) -> list[str]:
+        """Every path and object that a JSON value names. A loop over all that waits, because results of units hold
+        ledgers of thousands of numbers and the driver looks through all of them while no task works.
+        """
+        texts: list[str] = []
+        waiting = [value]
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, str):
+                texts.append(each)
+            elif isinstance(each, dict):
+                waiting += [inner for inner in each.values() if type(inner) is not int]
+            elif isinstance(each, (list, tuple)):
+                waiting += [inner for inner in each if type(inner) is not int]
+        return list(self.among(texts))
 
 
-def _paths(names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        path = name.removeprefix("file://")
-        if is_address(path):
-            yield path
-
-
-def addresses(value: object) -> list[str]:
-    """Every path and object that a JSON value names. A loop over all that waits, because results of units hold ledgers
-    of thousands of numbers and the driver looks through all of them while nobody else works.
-    """
-    names: list[str] = []
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            names.append(each)
-        elif isinstance(each, dict):
-            waiting += [inner for inner in each.values() if type(inner) is not int]
-        elif isinstance(each, (list, tuple)):
-            waiting += [inner for inner in each if type(inner) is not int]
-    return list(_paths(names))
-
-
-def _follow(recovery_id: str, names: Iterable[str], without: frozenset[str], unclear: list[str]) -> frozenset[str]:
+def _follow(
+    recovery_id: str, named: Iterable[str], without: frozenset[str], names: _Names, unclear: list[str]
+) -> frozenset[str]:
     """The names and, of those that are manifests of this recovery, what they name in turn."""
     found: set[str] = set()
-    waiting = list(names)
+    waiting = list(named)
     while waiting:
         name = waiting.pop()
         if name in found or name in without:
@@ -144,7 +146,7 @@ def _follow(recovery_id: str, names: Iterable[str], without: frozenset[str], unc
         found.add(name)
         if name.endswith(".json") and attempt_of(name, recovery_id) is not None:
             try:
-                waiting += addresses(json.loads(_read(name)))
+                waiting += names.inside(json.loads(_read(name)))
             except (FileNotFoundError, Unreadable):
                 continue  # it names nothing any more; whoever needs it will say so better than a sweep
             except (CdrError, OSError, ValueError):
@@ -159,7 +161,7 @@ def _read(name: str) -> bytes:
 
 def remote_root(recovery: Recovery) -> str | None:
     """The recovery's own place in a workspace on S3, if it bears the recovery's name."""
-    root = recovery.workspace.rstrip("/")
+    root = canonical(recovery.workspace).rstrip("/")
     return root if not is_local(root) and root.rpartition("/")[2] == recovery.id else None
 
 
@@ -167,5 +169,5 @@ def local_root(recovery: Recovery) -> Path | None:
     """The recovery's own directory in the workspace, if it is on local disks and bears the recovery's name."""
     if not is_local(recovery.workspace):
         return None
-    root = local_path(recovery.workspace)
+    root = Path(RealNames().of(recovery.workspace))
     return root if root.name == recovery.id else None

@@ -15,7 +15,7 @@ from cdr_core.commit.sinks import lake_for
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Prepared, Recovery, RecoveryState
 from cdr_core.spill.release import strings
-from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage import canonical, is_local, join, storage_for
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep.objects import Found
 from cdr_core.sweep.report import Left
@@ -28,7 +28,7 @@ WHY = "prepared by an attempt that is over, and neither a row nor a manifest of 
 def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[list[Found], list[Left]]:
     """Prepared files in the target's data directory of this recovery that nothing names, and what cannot be told."""
     kind, _, address = recovery.target.partition(":")
-    directory = address.removeprefix("file://").rstrip("/")
+    directory = canonical(address).rstrip("/")
     if kind == "checkpoint":
         return _beside_checkpoint(recovery, directory, prepared)
     if kind in {"iceberg", "paimon"}:

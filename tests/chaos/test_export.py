@@ -14,7 +14,7 @@ import pytest
 
 from cdr_core.errors import Refused
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.metadata import Phase, Repository, SpillSetState
+from cdr_core.metadata import Export, Phase, Repository, SpillSetState
 from cdr_core.phases import holding
 from cdr_core.phases.export import Exported, export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
@@ -223,3 +223,46 @@ def test_an_export_that_was_taken_for_dead_writes_no_metadata(case: Case, monkey
     export.go_on()
     assert "was taken for dead" in str(export.error)
     assert case.left() == []
+
+
+def test_an_export_that_slept_right_before_its_metadata_leaves_no_checkpoint_without_files(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was alive when it looked, then stopped for longer than its lease, and a sweep removed its files."""
+    export = Slow(case, "export.last-step", monkeypatch)
+    let_pass(monkeypatch, 700)
+    sweep_recovery(case.repository, case.id, case.settings)
+    assert case.left() == []
+    export.go_on()
+    assert "was taken for dead" in str(export.error)
+    assert case.left() == []
+
+
+def test_a_file_that_is_gone_when_the_metadata_is_written_withdraws_it(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = Slow(case, "export.last-step", monkeypatch)
+    (case.to / case.left()[0]).unlink()
+    export.go_on()
+    assert "was removed while it was being exported" in str(export.error)
+    assert case.left() == []
+
+
+def test_an_export_of_a_checkpoint_that_has_expired_meanwhile_holds_nothing(case: Case) -> None:
+    """The state is looked at again under the lock of the recovery."""
+    (row,) = case.repository.checkpoints(case.id)
+    export = Export("late", row.checkpoint_id, str(case.to), None, ())
+    with case.repository.fenced(case.id, case.repository.recovery(case.id).epoch) as transaction:
+        transaction.expire_checkpoint(row.checkpoint_id, "a newer one")
+    with pytest.raises(Refused, match="is EXPIRED"):
+        case.repository.begin_export(case.id, export, 600)
+    assert case.repository.exports(case.id) == ()
+
+
+def test_a_lease_that_has_lapsed_is_not_renewed(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = case.repository.checkpoints(case.id)
+    export = Export("slow", row.checkpoint_id, str(case.to), None, ())
+    assert case.repository.begin_export(case.id, export, 600)
+    assert case.repository.renew_export(case.id, "slow", 600)
+    let_pass(monkeypatch, 700)
+    assert not case.repository.renew_export(case.id, "slow", 600)

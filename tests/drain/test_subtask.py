@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
+from cdr_core.drain.channel import Key, RecoveredChannel
 from cdr_core.drain.pages import PagePool
 from cdr_core.drain.remaining import Remaining, Slice, whole
 from cdr_core.drain.states import ANSWERS, ANSWERS_AFTER_RECOVERY, MOVES, Answerer, State, move
@@ -206,3 +208,39 @@ def test_the_library_needs_no_database_spark_arrow_or_airflow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Counted(dict[Key, RecoveredChannel]):
+    """Counts how many channels are looked at one after another."""
+
+    looked_at = 0
+
+    def values(self) -> Any:
+        for channel in super().values():
+            self.looked_at += 1
+            yield channel
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_what_a_page_costs_does_not_depend_on_the_number_of_channels(checkpoints: bool) -> None:
+    """Every channel is looked at a few times in a whole drain, not once for every page."""
+    pages, channels = 200, 100
+    subtask = stepped(
+        [(0, 0, b"x" * 8 * pages)],
+        channels=[(0, channel) for channel in range(channels)],
+        checkpoints=checkpoints,
+        start=False,
+    )
+    inbox = subtask._inbox
+    inbox.channels = counted = Counted()
+    subtask.start(threaded=False)
+    taken = 0
+    while not subtask.done:
+        subtask.drainer.step(blocking=False)
+        assert subtask.due() == ()
+        page = subtask.poll()
+        if page is not None:
+            page.recycle()
+            taken += 1
+    assert taken == pages
+    assert counted.looked_at < 5 * channels + 3 * pages

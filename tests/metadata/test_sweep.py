@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.metadata import Attempt, Phase, Repository, SpillFile, SpillSet
+from cdr_core.metadata import Attempt, Phase, RecoveryCheckpoint, Repository, SpillFile, SpillSet
 from cdr_core.phases.workspace import write_json
 from cdr_core.settings import Settings
 from cdr_core.storage.local import host_id
@@ -45,11 +45,13 @@ class Files:
         path.write_text(content)
         return path
 
-    def seal(self, repository: Repository, attempt: Attempt, subtask: int) -> tuple[SpillSet, set[Path]]:
+    def seal(
+        self, repository: Repository, attempt: Attempt, subtask: int, tier: str = "tier", home: str = "workspace"
+    ) -> tuple[SpillSet, set[Path]]:
         """A sealed set: a file in the tier, positions and manifest in the workspace."""
         name = f"spill/set-{subtask}"
-        file = self.make(attempt.epoch, f"{name}/spill-00000", "tier")
-        positions = self.make(attempt.epoch, f"{name}/positions")
+        file = self.make(attempt.epoch, f"{name}/spill-00000", tier)
+        positions = self.make(attempt.epoch, f"{name}/positions", home)
         manifest = positions.parent / "manifest.json"
         write_json(str(manifest), {"files": [{"path": str(file), "bytes": 1}], "positions": str(positions)})
         with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
@@ -157,3 +159,70 @@ def test_another_recoverys_files_are_its_own(
     swept(repository, settings, spilling)
     assert theirs.exists()
     assert not mine.exists()
+
+
+@pytest.mark.parametrize("link_in", ["rows", "setting", "both"])
+def test_a_tier_that_has_two_names_keeps_its_sealed_sets(
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spilling: Attempt,
+    files: Files,
+    link_in: str,
+) -> None:
+    """The rows know the tier by a link and the setting by its real path, or the reverse; leftovers still go."""
+    (tmp_path / "tier").mkdir()
+    (tmp_path / "link").symlink_to("tier")
+    in_rows, in_setting = ("link" if link_in in (each, "both") else "tier" for each in ("rows", "setting"))
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / in_setting}:1MB")
+    _, kept = files.seal(repository, spilling, 0, in_rows)
+    released, _ = files.seal(repository, spilling, 1, in_rows)
+    orphan = files.make(spilling.epoch, "spill/set-9/spill-00000", "tier")
+    with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
+        assert transaction.release_grant(released.id, HAND_OVER)
+    later = begin(repository, spilling.recovery_id, Phase.SPILL)
+    swept(repository, settings_module.load(), later)
+    assert {path.resolve() for path in files.all()} == {path.resolve() for path in kept}
+    assert not orphan.exists()
+
+
+def test_a_workspace_below_a_link_is_swept_and_keeps_what_rows_name(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "link").symlink_to("workspace")
+    new = new_recovery(host_id=host_id(), id="r-9876543210", workspace=str(tmp_path / "link" / "r-9876543210"))
+    repository.create_recovery(new)
+    for phase in (Phase.READ, Phase.FILTER):
+        finish(repository, new.id, phase)
+    attempt = begin(repository, new.id, Phase.SPILL)
+    files = Files(tmp_path, new.id)
+    _, kept = files.seal(repository, attempt, 0, "link", home="link")
+    files.make(attempt.epoch, "spill/set-9/positions")
+    later = begin(repository, new.id, Phase.SPILL)
+    swept(repository, settings_module.load(), later)
+    assert {path.resolve() for path in files.all()} == {path.resolve() for path in kept}
+
+
+def test_a_name_that_moves_between_rows_while_they_are_read_is_seen(
+    repository: Repository, settings: Settings, spilling: Attempt, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit's row named the file; while the sweep reads, that row changes, and a spill set's names it instead."""
+    file = files.make(spilling.epoch, "spill/set-0/spill-00000", "tier")
+    manifest = files.make(spilling.epoch, "spill/set-0/manifest.json", content="{}")
+    named = {"files": [str(file), str(manifest)]}
+    with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
+        transaction.record_unit(Phase.SPILL, "00000", "/unit.json", 1, 1, named)
+    later = begin(repository, spilling.recovery_id, Phase.SPILL)
+    checkpoints, moved = repository.checkpoints, []
+
+    def moving(recovery_id: str) -> tuple[RecoveryCheckpoint, ...]:
+        """Read after the spill sets and before the units."""
+        if not moved:
+            with repository.fenced(later.recovery_id, later.epoch) as transaction:
+                transaction.redo_unit(Phase.SPILL, "00000", "/unit.json", 1, 1, {})
+                moved.append(transaction.seal_spill_set(0, str(manifest), None, [SpillFile(str(file), 1)], 1))
+        return checkpoints(recovery_id)
+
+    monkeypatch.setattr(repository, "checkpoints", moving)
+    swept(repository, settings, later)
+    assert moved
+    assert files.all() == {file, manifest}

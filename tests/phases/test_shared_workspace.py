@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -111,6 +112,31 @@ def test_what_a_killed_task_left_on_s3_is_swept_and_nothing_else(
     assert {uri for uri, _ in S3Storage().walk(target)} == published
     assert bucket.get(stranger) == b"1"
     assert f"{workspace}/somebody-elses" in {each.path for each in report.left}
+
+
+@pytest.mark.parametrize("spelled_by", ["setting", "row"])
+def test_a_workspace_by_another_name_of_s3_is_released_and_swept(
+    workspace: str,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spelled_by: str,
+) -> None:
+    """Also of a recovery that the version before created, whose rows say s3a://."""
+    spelled = workspace.replace("s3://", "s3a://")
+    monkeypatch.setenv("CDR_WORKSPACE", spelled)
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path}/out")
+    repository, recovery, settings = inline.start(request)
+    assert repository.recovery(recovery).workspace == f"{workspace}/{recovery}"
+    if spelled_by == "row":
+        with sqlite3.connect(settings.home / "cdr.db") as database:
+            database.execute("UPDATE recovery SET workspace = ?", (f"{spelled}/{recovery}",))
+    assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
+    assert not [uri for uri, _ in S3Storage().walk(workspace) if "/set-" in uri and "manifest" not in uri]
+    sweep(repository, settings)
+    left = {uri.rpartition("/")[2] for uri, _ in S3Storage().walk(f"{workspace}/{recovery}")}
+    assert left == {"plan.json", "receipt.json"}
 
 
 def test_the_quarantine_is_on_s3_as_well_and_outlives_the_recovery(

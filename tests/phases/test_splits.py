@@ -159,13 +159,13 @@ def test_an_owner_that_the_plan_does_not_know_is_never_written_anywhere(
 def test_a_split_that_is_filtered_twice_or_not_at_all_fails_the_filter(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    whole = filter_phase._splits
+    whole = filter_phase.splits
 
     def wrong(results: Any) -> Iterator[dict[str, Any]]:
         first, *rest = whole(results)
         yield from [first, first, *rest] if broken == "twice" else rest
 
-    monkeypatch.setattr(filter_phase, "_splits", wrong)
+    monkeypatch.setattr(filter_phase, "splits", wrong)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="filter does not balance") as caught:

@@ -39,8 +39,8 @@ def _over(repository: Repository, request: RecoveryRequest) -> str:
 def test_a_mistyped_parallelism_is_replaced(checkpoint: FixtureCheckpoint, tmp_path: Path) -> None:
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to, "5"))
-    inline.run(repository, first, settings, Phase.READ)
-    with pytest.raises(StartOver, match="has parallelism 5, not 2; .* start over with --replace"):
+    inline.run(repository, first, Phase.READ, settings)
+    with pytest.raises(StartOver, match=r"has parallelism 5, not 2; .* start over with --replace"):
         _over(repository, _request(checkpoint, to, "2"))
     second = _over(repository, _request(checkpoint, to, "2", replace="one"))
     assert second == f"{first}-g2"
@@ -103,7 +103,7 @@ def test_the_target_decides_what_is_published(
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
     for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, settings, phase)
+        inline.run(repository, first, phase, settings)
     publish = ParquetSink.publish
 
     def publish_and_die(self: ParquetSink, *arguments: Any) -> Any:
@@ -113,7 +113,7 @@ def test_the_target_decides_what_is_published(
     with monkeypatch.context() as patched:
         patched.setattr(ParquetSink, "publish", publish_and_die)
         with pytest.raises(KeyboardInterrupt):
-            inline.run(repository, first, settings, Phase.COMMIT)
+            inline.run(repository, first, Phase.COMMIT, settings)
     assert [str(entry.state) for entry in repository.commit_log(first)] == ["INTENT"]
     with pytest.raises(Refused, match="it has published commit 1"):
         _over(repository, _request(checkpoint, to, "3", replace="one"))
@@ -123,13 +123,13 @@ def test_the_target_decides_what_is_published(
 def test_a_process_of_the_old_generation_is_fenced(checkpoint: FixtureCheckpoint, tmp_path: Path) -> None:
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to, "5"))
-    inline.run(repository, first, settings, Phase.READ)
+    inline.run(repository, first, Phase.READ, settings)
     epoch = repository.recovery(first).epoch
     second = _over(repository, _request(checkpoint, to, "2", replace="one"))
     with pytest.raises(Fenced), repository.fenced(first, epoch):
         pass
     with pytest.raises(Cancelled, match=f"was replaced by {second}; run: cdr resume {second}"):
-        inline.run(repository, first, settings, Phase.FILTER)
+        inline.run(repository, first, Phase.FILTER, settings)
     with pytest.raises(Refused, match=f"was replaced by {second}; run: cdr cancel {second}"):
         repository.cancel(first)
 
@@ -141,7 +141,7 @@ def test_an_old_generation_that_wakes_and_publishes_is_not_published_twice(
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
     for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, settings, phase)
+        inline.run(repository, first, phase, settings)
     publish, second = ParquetSink.publish, []
 
     def paused(self: ParquetSink, base: str, publication: Any) -> Any:
@@ -153,7 +153,7 @@ def test_an_old_generation_that_wakes_and_publishes_is_not_published_twice(
     with monkeypatch.context() as patched:
         patched.setattr(ParquetSink, "publish", paused)
         with pytest.raises(Fenced):
-            inline.run(repository, first, settings, Phase.COMMIT)
+            inline.run(repository, first, Phase.COMMIT, settings)
     assert len(output.rows(to)) == len(checkpoint.oracle.records), "its files were not swept under it"
     with pytest.raises(Refused, match=f"recovery {first} has published this very checkpoint"):
         inline.run_all(repository, second[0], settings)
@@ -174,7 +174,7 @@ def test_prepared_output_of_a_replaced_generation_goes_when_a_later_one_is_done(
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
     for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, settings, phase)
+        inline.run(repository, first, phase, settings)
     prepared = {path for path in to.rglob("*.parquet") if first in str(path)}
     assert prepared
     second = _over(repository, _request(checkpoint, to, "3", replace="one"))

@@ -100,3 +100,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
     assert issubclass(DiskFull, StorageError)
+
+
+def test_a_damaged_position_is_noticed(tmp_path: Path) -> None:
+    spill_set = write(tmp_path / "s", [(0, [b"one", b"two"])])
+    assert spill_set.positions is not None
+    positions = Path(spill_set.positions)
+    data = positions.read_bytes()
+    positions.write_bytes(data[:-8] + bytes([data[-8] ^ 1]) + data[-7:])
+    with pytest.raises(SpillLost, match="positions is damaged"):
+        read(spill_set)

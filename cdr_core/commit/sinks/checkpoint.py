@@ -106,6 +106,10 @@ class CheckpointSink:
         """Where a file that ``_metadata`` names is."""
         return join(self.directory, path)
 
+    def size(self, path: str) -> int | None:
+        """Bytes of a file that ``_metadata`` names; ``None`` if it is not there."""
+        return self._place.size(self.uri(path))
+
     def output(self, path: str) -> Output:
         """A new file of any other content."""
         return self._place.output(self.uri(path))
@@ -130,7 +134,7 @@ class CheckpointSink:
         if base != _NOTHING:
             raise CommitConflict(f"{self._uri_of_metadata} is there already", hint="look up again")
         files = tuple(PreparedFile.from_json(file) for file in self._facts["files"])
-        require_files(files, lambda file: self._place.size(self.uri(file.path)))
+        require_files(files, lambda file: self.size(file.path))
         sha256 = hashlib.sha256(self._metadata).hexdigest()
         claim = {
             "version": CLAIM_VERSION,

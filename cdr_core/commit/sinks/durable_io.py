@@ -13,7 +13,7 @@ from types import TracebackType
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from cdr_core.storage.local import sync_directory
+from cdr_core.storage.local import make_directories, sync_path
 
 
 class DurableStream:
@@ -21,7 +21,7 @@ class DurableStream:
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         self._file = path.open("wb" if overwrite else "xb")
 
     def write(self, data: bytes) -> int:
@@ -36,7 +36,7 @@ class DurableStream:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        sync_directory(self._path.parent)
+        sync_path(self._path.parent)
 
     def __enter__(self) -> OutputStream:
         return self

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.errors import Unreadable
-from cdr_core.storage.local import explained, sync_directory
+from cdr_core.storage.local import explained, make_directories, sync_path
 
 CHUNK = 1024 * 1024
 """Bytes of a prepared file that are looked at together when its sum is taken."""
@@ -50,7 +50,7 @@ class LocalOutput:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            sync_directory(self._path.parent)
+            sync_path(self._path.parent)
 
     def discard(self) -> None:
         with suppress(OSError):
@@ -63,8 +63,8 @@ class LocalOutput:
 def _create(path: Path) -> BinaryIO:
     """A new file and its directories, which a task that gave up may just be taking away."""
     for _ in range(9):
-        path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
+            make_directories(path.parent)
             return path.open("xb")
     return path.open("xb")
 

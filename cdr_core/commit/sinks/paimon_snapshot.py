@@ -7,7 +7,6 @@ name is created exclusively (on S3 by ``If-None-Match``), and only directly afte
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,7 +17,7 @@ from pypaimon.manifest.manifest_list_manager import ManifestListManager
 from cdr_core.errors import CdrError
 from cdr_core.faults import reach
 from cdr_core.storage import is_local, storage_for
-from cdr_core.storage.local import local_path, sync_directory
+from cdr_core.storage.local import local_path, sync_path
 
 
 def token(number: int, uuid: str | None) -> str:
@@ -96,10 +95,6 @@ def sync_files(uris: list[str]) -> None:
     """Files that somebody else wrote, and their names, are on the disk when this returns; objects always are."""
     paths = [local_path(uri) for uri in uris if is_local(uri)]
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)
     for directory in {path.parent for path in paths}:
-        sync_directory(directory)
+        sync_path(directory)

@@ -18,7 +18,6 @@ from cdr_core.flink.checkpoint import Checkpoint, FileLocation
 from cdr_core.flink.metadata import RelativeFile
 from cdr_core.flink.state.streams import COMPLETE
 from cdr_core.storage import is_local, storage_for
-from cdr_core.storage.local import write_through
 from cdr_core.storage.making import making
 
 PIECE: Final = 8 * 1024 * 1024
@@ -56,8 +55,8 @@ def _copy_object(source: str, target: str, size: int) -> None:
 def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> int:
     if not storage_for(target).exists(target):
         try:
-            with making(target, scratch) as temporary:
-                write_through(temporary, _pieces(source, size))
+            with making(target, scratch) as temporary, temporary.open("xb") as file:
+                file.writelines(_pieces(source, size))
         except StorageError:
             # Taken meanwhile, by a task that copies the same file; anything else is what it is.
             if not storage_for(target).exists(target):
