@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cdr_core.errors import CdrError
-from cdr_core.metadata import Recovery, Repository
+from cdr_core.metadata import Recovery, RecoveryState, Repository
 from cdr_core.settings import Settings
 from cdr_core.spill.release import attempt_of, delete_file
 from cdr_core.spill.reservations import LEDGER, settle
@@ -68,7 +68,7 @@ def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) 
 def sweep_unpublished(repository: Repository, recovery_id: str) -> Report:
     """What older attempts of a recovery that has just been published prepared in its target in vain."""
     recovery = repository.recovery(recovery_id)
-    found, left = target.unpublished(recovery, repository.prepared(recovery_id))
+    found, left = _in_target(repository, recovery)
     over = recovery.state.is_final
     return Report(tuple(_unpublished(recovery, file, over, dry_run=False) for file in found), tuple(left))
 
@@ -82,13 +82,27 @@ def _sweep(repository: Repository, recovery: Recovery, settings: Settings, dry_r
     leftovers = [*_judged(recovery, standing, found, dry_run)]
     if not dry_run:
         _tidy(recovery, homes, standing.is_final)
-    unpublished, unsure = target.unpublished(recovery, repository.prepared(recovery.id))
+    unpublished, unsure = _in_target(repository, recovery)
     leftovers += [_unpublished(recovery, file, standing.is_final, dry_run) for file in unpublished]
     leftovers += [
         Leftover(file.name, file.bytes, recovery.id, recovery.epoch, exports.WHY, True, removed)
         for file, removed in exports.sweep_exports(repository, recovery.id, dry_run=dry_run)
     ]
     return Report(tuple(leftovers), (*left, *unsure))
+
+
+def _in_target(repository: Repository, recovery: Recovery) -> tuple[list[Found], list[Left]]:
+    """Unpublished output. That of a generation that was replaced stays until a later one is done: a process of it that
+    was paused while it published may wake up until then, and the target lets only one of the two publish.
+    """
+    newest = recovery
+    while newest.replaced_by is not None:
+        newest = repository.recovery(newest.replaced_by)
+    if newest is not recovery and newest.state is not RecoveryState.DONE:
+        return [], [
+            Left(recovery.target, f"output of {recovery.id} stays until {newest.id}, which replaced it, is done")
+        ]
+    return target.unpublished(recovery, repository.prepared(recovery.id))
 
 
 def _found(recovery: Recovery, homes: Sequence[Path]) -> tuple[list[Found], list[Left]]:
