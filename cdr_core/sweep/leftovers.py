@@ -98,11 +98,11 @@ def _in_target(repository: Repository, recovery: Recovery) -> tuple[list[Found],
     newest = recovery
     while newest.replaced_by is not None:
         newest = repository.recovery(newest.replaced_by)
-    if newest is not recovery and newest.state is not RecoveryState.DONE:
-        return [], [
-            Left(recovery.target, f"output of {recovery.id} stays until {newest.id}, which replaced it, is done")
-        ]
-    return target.unpublished(recovery, repository.prepared(recovery.id))
+    if newest is recovery:
+        return target.unpublished(recovery, repository.prepared(recovery.id))
+    if newest.state is not RecoveryState.DONE:
+        return [], [Left(recovery.target, f"output of {recovery.id} stays until {newest.id} is done")]
+    return target.unpublished(recovery, ())  # no commit will ever want what its rows name
 
 
 def _found(recovery: Recovery, homes: Sequence[Path]) -> tuple[list[Found], list[Left]]:
