@@ -46,8 +46,10 @@ def open_repository(settings: Settings) -> Iterator[Repository]:
 
 def prepare_home(home: Path) -> None:
     """Make the directory of the embedded database."""
+    from cdr_core.storage.local import make_directories  # numpy, which most commands need only later
+
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # records lie here
+        make_directories(home, 0o700)  # records lie here
     except OSError as error:
         raise Refused(f"cannot make {home}: {error.strerror}", hint="set CDR_HOME to a place you can write") from None
 

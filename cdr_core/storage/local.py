@@ -167,10 +167,10 @@ def is_writable(path: Path) -> bool:
     return True
 
 
-def make_directories(path: Path) -> None:
+def make_directories(path: Path, mode: int = 0o777) -> None:
     """Make a directory and its missing parents; their names are on the disk when this returns."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode, parents=True, exist_ok=True)
     for each in missing:
         sync_path(each.parent)
 
