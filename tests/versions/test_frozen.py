@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import alembic.command  # noqa: F401
+import pyarrow.dataset  # noqa: F401
 import pytest
 
-import cdr_core.phases.warm  # noqa: F401 # the processes inherit the compiled kernels
+import cdr_core.phases.warm  # noqa: F401 # as the two above: what is loaded here is not loaded in every process
 from cdr_core import settings
 from cdr_core.cli import main
 from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, upgrade
