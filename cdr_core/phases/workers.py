@@ -60,7 +60,7 @@ class SparkWorkers:
             return
         self._started = True
         running = find_server(self._directory(drive))
-        if running is not None:
+        if running is not None and running.is_current:  # start_server ends one of other code
             interrupt(running)
         start_server(self._spec(drive))
         preload()

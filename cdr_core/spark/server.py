@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -23,8 +24,11 @@ from typing import Any
 
 from cdr_core.errors import JobFailed
 from cdr_core.spark import processes
+from cdr_core.spark.code_stamp import code_stamp
 from cdr_core.spark.python_path import python_path
 from cdr_core.spark.worker import PRELOAD_VARIABLE
+
+log = logging.getLogger(__name__)
 
 HANDLE_FILE = "server.json"
 FAILURE_FILE = "failed.json"
@@ -91,7 +95,8 @@ class ServerHandle:
     """A running server, as it is stored in the recovery's row: no secret inside.
 
     ``pid`` and ``start_time`` are the supervisor's, which leads the server's session of processes. ``ui`` is the Spark
-    UI's address on this host, ``None`` if it is off.
+    UI's address on this host, ``None`` if it is off. ``code`` is the stamp of the code that it found when it
+    came up; ``None`` in handles of releases that did not write it.
     """
 
     directory: str
@@ -100,6 +105,12 @@ class ServerHandle:
     port: int
     session_id: str
     ui: str | None = None
+    code: str | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the server runs the code of this process: another one would read its files wrongly, or not at all."""
+        return self.code == code_stamp()
 
     @property
     def token_file(self) -> Path:
@@ -128,9 +139,15 @@ def ensure_server(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHan
 
 
 def start_server(spec: ServerSpec) -> None:
-    """Start the server unless one runs or starts already, and return at once: :func:`wait_ready` waits."""
-    if find_server(spec.directory) is not None:
-        return
+    """Start the server unless one runs or starts already, and return at once: :func:`wait_ready` waits.
+
+    A server that runs other code than this process is ended first.
+    """
+    running = find_server(spec.directory)
+    if running is not None:
+        if running.is_current:
+            return
+        _end_outdated(running)
     spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (spec.directory / LOG_FILE).open("ab") as log:
         # The child takes the lock, forks the supervisor and ends: what is waited for here is some 50 ms.
@@ -147,6 +164,16 @@ def start_server(spec: ServerSpec) -> None:
         raise _start_failed(spec.directory, f"its supervisor ended with status {code}")
 
 
+def _end_outdated(handle: ServerHandle) -> None:
+    log.warning(
+        "The Spark server %d runs other code (%s; here: %s): ending it and starting a new one.",
+        handle.pid,
+        handle.code or "of an older release",
+        code_stamp(),
+    )
+    stop_server(handle)
+
+
 def _environment(spec: ServerSpec) -> dict[str, str]:
     given = {**os.environ, **spec.environment}
     fixed = {
@@ -159,13 +186,23 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
 
 
 def wait_ready(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:
-    """The handle of a server that :func:`start_server` began; starts it anew if its supervisor was killed meanwhile."""
+    """The handle of a server that :func:`start_server` began; starts it anew if its supervisor was killed meanwhile.
+
+    A server that another process was starting may run other code: it is replaced once. :class:`JobFailed` if the new
+    one runs other code, too, because then the code on disk is not that of this process any more.
+    """
     deadline = time.monotonic() + timeout
+    is_replaced = False
     while time.monotonic() < deadline:
         handle = find_server(spec.directory)
-        if handle is not None:
+        if handle is not None and handle.is_current:
             return handle
-        if not is_supervised(spec.directory):
+        if handle is not None:
+            if is_replaced:
+                raise JobFailed("the code of cdr changed while a phase was starting", hint="run the phase again")
+            is_replaced = True
+            start_server(spec)
+        elif not is_supervised(spec.directory):
             failure = _read_json(spec.directory / FAILURE_FILE)
             if failure is not None:
                 raise _start_failed(spec.directory, str(failure.get("reason")))

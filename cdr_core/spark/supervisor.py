@@ -25,6 +25,7 @@ from types import FrameType
 
 from cdr_core.errors import CdrError
 from cdr_core.spark import archive, launch, processes, server
+from cdr_core.spark.code_stamp import code_stamp
 from cdr_core.spark.heartbeat import CLIENTS, Listener
 from cdr_core.spark.java import embedded_java
 from cdr_core.spark.worker import NOTES_VARIABLE
@@ -194,6 +195,7 @@ class Supervisor:
             port=port,
             session_id=self.session_id,
             ui=f"http://localhost:{ui}" if ui else None,
+            code=code_stamp(),
         )
         self.listener.last_beat = time.monotonic()
         _write_whole(self.directory / server.HANDLE_FILE, handle.to_json())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+import cdr_core
 from cdr_core.errors import JobFailed
-from cdr_core.spark import archive, processes
+from cdr_core.spark import archive, processes, server
+from cdr_core.spark.code_stamp import code_stamp, digest
 from cdr_core.spark.heartbeat import Heartbeat
 from cdr_core.spark.java import installed_java
 from cdr_core.spark.server import ServerHandle, ServerSpec, ensure_server, find_server, stop_server
@@ -48,6 +53,63 @@ def test_starting_at_once_from_many_processes_gives_one_server(own_server: Calla
     stop_server(handle)
     assert not members(handle)
     assert sorted(file.name for file in spec.directory.iterdir()) == ["lock", "log4j2.properties", "server.log"]
+
+
+@pytest.mark.parametrize("code", [None, "", "cdr 0.0.9, sources 0123"])
+def test_only_a_server_with_the_stamp_of_this_code_is_current(code: str | None) -> None:
+    handle = ServerHandle("/nowhere", 1, "1", 1, "s", code=code_stamp())
+    assert ServerHandle.from_json(handle.to_json()).is_current
+    assert not dataclasses.replace(handle, code=code).is_current
+
+
+def test_the_stamp_is_another_when_a_source_file_changes_moves_or_comes(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    seen = [digest(tmp_path)]
+    (tmp_path / "a.py").write_text("x = 2\n")
+    seen.append(digest(tmp_path))
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    seen.append(digest(tmp_path))
+    (tmp_path / "c.py").touch()
+    seen.append(digest(tmp_path))
+    (tmp_path / "c.pyc").touch()
+    assert len(set(seen)) == 4
+    assert digest(tmp_path) == seen[-1]
+
+
+def test_a_server_that_comes_up_with_other_code_again_is_told_as_a_change_of_the_code(
+    own_server: Callable[..., ServerSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[ServerSpec] = []
+    monkeypatch.setattr(server, "find_server", lambda _: ServerHandle("/nowhere", 1, "1", 1, "s", code="other"))
+    monkeypatch.setattr(server, "start_server", started.append)
+    with pytest.raises(JobFailed, match=r"the code of cdr changed.*run the phase again"):
+        server.wait_ready(own_server())
+    assert len(started) == 1, "replaced once"
+    monkeypatch.undo()
+
+
+def test_a_server_of_other_code_is_ended_and_replaced_with_one_line_in_the_log(
+    own_server: Callable[..., ServerSpec], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(Path(cdr_core.__file__).parent, other / "cdr_core", ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "cdr_core" / "errors.py").open("a") as source:
+        source.write("# another version\n")
+    spec = own_server(idle_seconds=60)
+    environment = {**os.environ, "PYTHONPATH": str(other)}
+    command = [sys.executable, "-W", "ignore", "-c", ENSURE, spec.to_json()]
+    started = subprocess.run(command, cwd=other, env=environment, check=True, capture_output=True, timeout=120)
+    old = ServerHandle.from_json(started.stdout.decode())
+    assert find_server(spec.directory) == old
+
+    with caplog.at_level(logging.WARNING, server.__name__):
+        new = ensure_server(spec)
+    assert not members(old)
+    assert new.is_current
+    assert ensure_server(spec) == new, "one of the same code stays"
+    (line,) = [record.getMessage() for record in caplog.records if record.name == server.__name__]
+    assert str(old.pid) in line
+    assert code_stamp() in line
 
 
 def test_end_of_the_jvm_in_mid_job_is_one_sentence_and_the_next_start_is_clean(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -35,6 +37,13 @@ class Postgres:
 
     def url(self, database: str) -> str:
         return str(self._server.get_uri(database=database)).replace("postgresql://", "postgresql+psycopg://", 1)
+
+    def dump(self, url: str) -> str:
+        """Schema and rows as SQL that any client can execute: no owner, columns by name, no commands of psql."""
+        options = ["--no-owner", "--no-privileges", "--column-inserts"]
+        command = [str(self._server.bin_path / "pg_dump"), *options, self._server.get_uri(database=database_of(url))]
+        text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        return re.sub(r"^\\(un)?restrict .*\n", "", text, flags=re.MULTILINE)
 
     def stop(self) -> None:
         self._server.stop()
