@@ -8,15 +8,20 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
 ARGS ?=
+BYTES ?=
 EXAMPLES ?=
+MINUTES ?=
 RUNS ?=
 SCREENSHOTS ?=
+SEED ?=
 UPGRADE ?=
 
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-.PHONY: help setup check test test-commit test-flink test-airflow test-browser fuzz seeds schedules bench demo up down lock docs clean
+fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/,kernels flink_formats rescale drain spill metadata audit cli)
+
+.PHONY: help setup check test test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -31,6 +36,10 @@ check: setup ## format, lint, types, import contract, lock, generated pages
 # One process more than there are cores: tests of real services wait more than they work.
 test: setup ## the tests; ARGS="tests/flink -x" for some of them
 	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
+
+# No Airflow, browser, Flink, chaos or Spark server: what a supported Python has to show besides the demo.
+test-fast: setup ## the tests that start no Airflow, Spark, Flink or browser
+	@.venv/bin/python -m pytest -n $$(nproc) --maxprocesses 4 --dist loadfile $(or $(ARGS),$(fast))
 
 test-commit: setup ## two committers for 200 rounds at every target, and all 32 ways to one result, of which test runs a sample
 	@TEST_COMMIT_ROUNDS=200 DIFFERENTIAL=all .venv/bin/python -m pytest $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py)
@@ -52,6 +61,9 @@ seeds: setup ## RUNS=1498 recoveries with crashes and checkpoints on busy cores,
 
 schedules: setup ## RUNS=10000 random schedules of the drain and its checkpoints, counted in docs/schedules-runs.json
 	@.venv/bin/python -m tests.drain.simulate --record docs/schedules-runs.json $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+soak-clicks: setup ## MINUTES=30 of clicking Clear and Trigger while Airflow recovers BYTES=1GB, counted in docs/soak-clicks.json
+	@.venv/bin/python -m tests.airflow.soak_clicks --record docs/soak-clicks.json $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BYTES),--bytes $(BYTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: setup ## measure beside baselines of the same run; ARGS="kernels --scratch DIR" for some; into docs/benchmarks
 	@.venv/bin/python -m tests.benchmarks $(ARGS)

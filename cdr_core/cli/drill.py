@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Restore drills: recoveries that are rehearsed, judged and thrown away.", no_args_is_help=True)
 
-BY_HAND = "by-hand"
-"""The plan of a drill that was given by options alone."""
-
 
 @app.command("run")
 def run(
@@ -65,14 +62,16 @@ def list_drills(
     stale: Annotated[bool, typer.Option("--stale", help="Exit status 1 if a plan's last success is too old.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """The history, newest first, and how old each plan's last success is."""
-    from cdr_core.drill.history import staleness
+    """The history, newest first, and how old the last success of each plan in the drills' file is."""
+    from cdr_core.drill.history import plan_statuses
+    from cdr_core.drill.plans import load_plans
     from cdr_core.drill.show import as_json as value_of
     from cdr_core.drill.show import as_line
 
-    with open_repository(load_settings()) as repository:
+    settings = load_settings()
+    with open_repository(settings) as repository:
         found = repository.drills(limit, plan=plan or None)
-        states = staleness(repository.newest_drills(), datetime.now(UTC))
+        states = plan_statuses(load_plans(settings.drills), repository.newest_drills(), datetime.now(UTC))
     states = tuple(state for state in states if not plan or state.plan == plan)
     for drill in found:
         print_json(value_of(drill)) if as_json else typer.echo(as_line(drill))
@@ -81,6 +80,8 @@ def list_drills(
             typer.echo("no drills yet")
         for state in states:
             typer.echo(state.sentence)
+            if state.refusal:
+                typer.echo(f"refused: {state.refusal}", err=True)
     if stale and any(state.is_stale for state in states):
         raise typer.Exit(1)
 
@@ -135,5 +136,5 @@ def wished_plan(settings: Settings, name: str, given: dict[str, str], *, verify:
     from cdr_core.drill.wish import with_wishes
 
     base = load_plans(settings.drills).get(name) if name else None
-    plan = with_wishes(base, given, BY_HAND)
+    plan = with_wishes(base, given)
     return replace(plan, verify=plan.verify or verify)

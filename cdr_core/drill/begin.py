@@ -107,7 +107,7 @@ def _args(
     return {
         "version": 1,
         "job": plan.job or (parse_spec(spec).job if spec else "") or plan.name,
-        "plan": plan.name,
+        "plan": plan.name or None,
         "parallelism": plan.parallelism,
         "rto_limit_s": plan.rto_s,
         "rpo_limit_s": plan.max_age_s,

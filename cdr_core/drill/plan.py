@@ -81,7 +81,7 @@ class Schedule:
 @dataclass(frozen=True, slots=True)
 class DrillPlan:
     """One drill, ready to be begun. Limits are seconds, ``None`` = no limit; ``spec`` is a path or the YAML itself;
-    an empty ``job`` is what the spec calls it.
+    an empty ``job`` is what the spec calls it; an empty ``name`` is a drill by hand, which belongs to no plan.
     """
 
     name: str

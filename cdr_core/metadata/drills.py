@@ -103,19 +103,23 @@ class Drills:
             return tuple(convert.drill(drill, result) for drill, result in session.execute(page))
 
     def newest_drills(self) -> tuple[Drill, ...]:
-        """Of every plan (drills without one count as one of their job) the newest drill and the newest that passed."""
+        """Newest first, of every plan (drills without one: of every job) the newest drill, the newest that ended, the
+        newest that passed, and the newest that measured an RTO or an RPO.
+        """
         group = (DrillRow.plan, DrillRow.job)
         ended = DrillResultRow.drill_id == DrillRow.id
         last = select(*group, func.max(DrillRow.started_at).label("at")).group_by(*group)
-        passed = (
-            select(*group, func.max(DrillRow.started_at).label("at"))
-            .join(DrillResultRow, ended)
-            .where(DrillResultRow.result == DrillOutcome.PASSED)
-            .group_by(*group)
+        of_ended = last.join(DrillResultRow, ended)
+        wanted = (
+            last,
+            of_ended,
+            of_ended.where(DrillResultRow.result == DrillOutcome.PASSED),
+            of_ended.where(DrillResultRow.rto_s.is_not(None)),
+            of_ended.where(DrillResultRow.rpo_s.is_not(None)),
         )
         found: dict[str, Drill] = {}
         with self._database.read() as session:
-            for newest in (last.subquery(), passed.subquery()):
+            for newest in (each.subquery() for each in wanted):
                 same = and_(
                     DrillRow.plan.is_not_distinct_from(newest.c.plan),
                     DrillRow.job.is_not_distinct_from(newest.c.job),

@@ -134,7 +134,8 @@ class VerdictOperator(BaseOperator):
             try:
                 value = self._judge(ti, clean, refused)
             except CdrError as error:
-                raise AirflowException(clean(str(error))) from None
+                kind = AirflowException if error.retry_helps else AirflowFailException
+                raise kind(clean(str(error))) from None
         self._tell(value)
         if value["result"] != PASSED:
             raise AirflowFailException(f"Drill {value['drill']} {value['result']}: {value['error']}")

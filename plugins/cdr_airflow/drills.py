@@ -18,9 +18,6 @@ from cdr_core.errors import CdrError
 if TYPE_CHECKING:
     from cdr_core.drill.begin import Asked
 
-BY_HAND = "by-hand"
-"""The plan of a drill that the form alone describes."""
-
 Request = Mapping[str, str]
 
 
@@ -30,13 +27,13 @@ def drill_id(dag: str, run: str) -> str:
 
 
 def plan_of(request: Request) -> DrillPlan:
-    """The plan that a run asks for: by its name, with what the form says instead; or by the form alone."""
+    """Return the plan that a run asks for: by its name, with what the form says instead; or by the form alone."""
     from cdr_core.drill.wish import WISHES, with_wishes
 
     name = request.get("plan", "")
     base = load_plans(settings.load().drills).get(name) if name else None
     given = {wish: request.get(wish, "") for wish in WISHES}
-    plan = with_wishes(base, given, BY_HAND)
+    plan = with_wishes(base, given)
     if not given["spec"]:
         return plan
     # What a form brings may not name any module of this host; what stands in the plans' file is its owner's word.
@@ -117,18 +114,26 @@ def surroundings(sentence: str) -> str:
 
 
 def record(request: Request, dag: str, run: str) -> str:
-    """The drill's id, with a row in the history also where nothing could be begun."""
+    """Return the drill's id, with a row in the history also where nothing could be begun.
+
+    Raise the refusal of a request that describes no drill, without a row: the history is about checkpoints and plans.
+    """
     from cdr_core.drill.begin import record_unbegun
     from cdr_core.metadata import Repository
 
     current = settings.load()
-    try:
-        plan = plan_of(request)
-    except CdrError:
-        # The plan itself is what is wrong; the history names it all the same.
-        name = request.get("plan") or BY_HAND
-        plan = DrillPlan(name=name, job=name, spec="", checkpoints=request.get("checkpoints") or f"(plan {name})")
     with Repository.open(current.database_url) as repository:
+        begun = repository.find_drill(drill_id(dag, run))
+        if begun is not None:
+            return begun.id  # its plan may have changed or gone since
+        try:
+            plan = plan_of(request)
+        except CdrError:
+            name = request.get("plan", "")
+            if not name or not {name, ""} & dict(load_plans(current.drills).refusals).keys():
+                raise
+            # The request is sound, but drills.yaml's plan of this name is not: the plan's history shows that.
+            plan = DrillPlan(name=name, job=name, spec="", checkpoints=f"(plan {name})")
         return record_unbegun(repository, current, plan, _asked(dag, run, plan, request)).id
 
 

@@ -166,7 +166,9 @@ def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
         live, "cdr_restore_drill", checkpoints=str(demo.checkpoint), spec=demo.spec.read_text(), parallelism=2
     )
     assert wait_until_over(live, "cdr_restore_drill", run) == "success"
-    assert ended(live, "by-hand").result is DrillOutcome.PASSED
+    with live.repository() as repository:
+        (drill,) = [drill for drill in repository.drills() if drill.args["plan"] is None]
+    assert drill.result is DrillOutcome.PASSED
 
 
 def test_a_sweep_by_hand_lists_and_removes_only_when_told(live: Live) -> None:

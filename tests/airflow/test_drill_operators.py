@@ -186,6 +186,33 @@ def test_a_drill_that_could_not_begin_is_in_the_history_all_the_same(
     assert told.metrics[0][0] == "COULD_NOT_RUN"
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [{"plan": ""}, {"plan": "unknown"}, {"rto": "soon"}, {"plan": "", "checkpoints": "/c", "spec": "exchanges: ["}],
+    ids=["empty", "unknown plan", "wrong limit", "wrong spec"],
+)
+def test_a_malformed_request_fails_at_once_and_leaves_no_history(
+    repository: Repository, told: Told, request_: dict[str, str]
+) -> None:
+    write_plan("{spec: /none.yaml, checkpoints: /none}")
+    pushed: dict[tuple[str, str], Any] = {}
+    with pytest.raises(AirflowFailException):
+        execute(first(**request_), pushed)
+    with pytest.raises(AirflowFailException):
+        execute(verdict(**request_), pushed)
+    assert repository.drills() == ()
+    assert (told.metrics, told.alerts) == ([], [])
+
+
+def test_a_drill_that_was_begun_gets_its_verdict_after_its_plan_is_gone(
+    repository: Repository, shipped: FixtureCheckpoint, told: Told
+) -> None:
+    write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}}}")
+    drill = drills.record({"plan": "nightly"}, FakeTask.dag_id, FakeTask.run_id)
+    settings_module.load().drills.unlink()
+    assert drills.record({"plan": "nightly"}, FakeTask.dag_id, FakeTask.run_id) == drill
+
+
 def test_without_a_new_checkpoint_everything_is_skipped_and_no_drill_exists(
     repository: Repository, shipped: FixtureCheckpoint, told: Told
 ) -> None:

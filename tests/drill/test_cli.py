@@ -93,9 +93,31 @@ def test_a_drill_that_could_not_run_is_exit_status_3_and_in_the_history(
     assert done.returncode == 3, done.stderr
     assert done.value["result"] == "COULD_NOT_RUN"
     assert "is no directory" in done.value["error"]
-    stale = cdr("drill", "list", "--stale", "--json", capsys=capsys)
-    assert stale.returncode == 1
-    assert stale.value["drill"] == done.value["drill"]
+    assert done.value["plan"] is None
+    listed = cdr("drill", "list", "--stale", "--json", capsys=capsys)
+    assert listed.returncode == 0, "a drill by hand has no plan that could be stale"
+    assert listed.value["drill"] == done.value["drill"]
+
+
+def test_a_stale_plan_is_exit_status_1_until_it_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = {"spec": "exchanges: []", "checkpoints": str(tmp_path / "none")}
+    write_plans(tmp_path / ".cdr", nightly=nowhere, new=nowhere)
+    first = cdr("drill", "list", "--stale", capsys=capsys)
+    assert first.returncode == 0
+    assert "Drill plan new has no result yet." in first.stdout
+    assert cdr("drill", "run", "nightly", capsys=capsys).returncode == 3
+    assert cdr("drill", "list", "--stale", capsys=capsys).returncode == 1
+    assert cdr("drill", "list", "--stale", "--plan", "new", capsys=capsys).returncode == 0
+    write_plans(tmp_path / ".cdr", new=nowhere)
+    last = cdr("drill", "list", "--stale", capsys=capsys)
+    assert last.returncode == 0
+    assert "Drill plan nightly, which drills.yaml no longer has, has never passed." in last.stdout
+
+
+def test_an_empty_request_is_refused_and_not_in_the_history(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ([], ["--spec", "exchanges: []"], ["--checkpoints", "/c", "--spec", "exchanges: []", "--rto", "soon"]):
+        assert cdr("drill", "run", *given, capsys=capsys).returncode == 3
+    assert "no drills yet" in cdr("drill", "list", capsys=capsys).stdout
 
 
 def test_plans_are_listed_and_wrong_ones_are_exit_status_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,15 +156,18 @@ def test_no_file_is_no_plans_and_an_unreadable_one_is_not(tmp_path: Path) -> Non
 
 def test_a_wish_replaces_one_thing_and_leaves_the_rest() -> None:
     (plan,) = parse_plans(FULL, Path("/etc/cdr/drills.yaml")).plans
-    assert with_wishes(plan, {"checkpoints": "", "rto": ""}, "x") == plan
-    wished = with_wishes(plan, {"parallelism": "4", "rto": "1h"}, "x")
+    assert with_wishes(plan, {"checkpoints": "", "rto": ""}) == plan
+    wished = with_wishes(plan, {"parallelism": "4", "rto": "1h"})
     assert wished == replace(plan, parallelism="4", rto_s=3600, give_up_s=4 * 3600)
-    assert with_wishes(plan, {"choose": "latest"}, "x").choice == Choice()
+    assert with_wishes(plan, {"choose": "latest"}).choice == Choice()
     with pytest.raises(DrillPlanRefused, match="drill plan payments: rto"):
-        with_wishes(plan, {"rto": "quick"}, "x")
+        with_wishes(plan, {"rto": "quick"})
 
 
 def test_wishes_alone_are_a_plan_if_they_are_enough() -> None:
-    assert with_wishes(None, {"checkpoints": "/c", "spec": "/s", "rto": "5m"}, "by-hand").rto_s == 300
-    with pytest.raises(DrillPlanRefused, match="drill plan by-hand: checkpoints is missing"):
-        with_wishes(None, {"spec": "/s"}, "by-hand")
+    by_hand = with_wishes(None, {"checkpoints": "/c", "spec": "/s", "rto": "5m"})
+    assert (by_hand.name, by_hand.rto_s) == ("", 300)
+    with pytest.raises(DrillPlanRefused, match="a drill needs a plan, or checkpoints and a job spec"):
+        with_wishes(None, {"spec": "/s"})
+    with pytest.raises(DrillPlanRefused, match="drill plan by-hand: rto"):
+        with_wishes(None, {"checkpoints": "/c", "spec": "/s", "rto": "soon"})

@@ -9,7 +9,6 @@ from itertools import product
 import pytest
 
 from cdr_core import errors
-from cdr_core.drill.history import staleness
 from cdr_core.drill.spoken import beside, spoken
 from cdr_core.drill.verdict import (
     ADVICE,
@@ -23,7 +22,7 @@ from cdr_core.drill.verdict import (
     failure_of,
     judge,
 )
-from cdr_core.metadata import Drill, DrillOutcome
+from cdr_core.metadata import DrillOutcome
 
 START = datetime(2026, 11, 16, 3, tzinfo=UTC)
 GOOD = Facts(
@@ -157,47 +156,6 @@ def test_every_check_says_what_its_failure_means_and_what_to_do() -> None:
 )
 def test_whom_an_error_blames(error: errors.CdrError, kind: FailureKind) -> None:
     assert failure_of(error).kind is kind
-
-
-# --- how old the last success is --------------------------------------------------------------------------------------
-
-
-def drill(plan: str | None, hours_ago: float, result: DrillOutcome | None, **args: object) -> Drill:
-    given = {"job": "a", **({"plan": plan} if plan else {}), **args}
-    began = START - timedelta(hours=hours_ago)
-    return Drill(f"d-{hours_ago}", "/c", given, None, began, result, (), None, None, None, None)
-
-
-def test_the_last_success_of_each_plan_is_judged_by_its_own_limit() -> None:
-    history = [
-        drill("nightly", 2, DrillOutcome.FAILED, stale_after_s=3 * 3600),
-        drill("nightly", 26, DrillOutcome.PASSED, stale_after_s=30 * 3600),
-        drill("nightly", 50, DrillOutcome.PASSED),
-        drill("hourly", 1, DrillOutcome.PASSED),
-        drill("never", 1, DrillOutcome.COULD_NOT_RUN),
-        drill("first", 0.1, None),
-        drill(None, 5, DrillOutcome.PASSED),
-    ]
-    by_hand, first, hourly, never, nightly = staleness(history, START)
-    assert (nightly.plan, nightly.age_s, nightly.limit_s, nightly.is_stale) == ("nightly", 26 * 3600, 3 * 3600, True)
-    assert nightly.last_result is DrillOutcome.FAILED
-    assert (hourly.is_stale, hourly.age_s) == (False, 3600)
-    assert (never.age_s, never.is_stale) == (None, True)
-    assert never.sentence == "Drill plan never has never passed."
-    assert (first.age_s, first.is_stale) == (None, False), "it runs for the first time"
-    assert (by_hand.plan, by_hand.job, by_hand.is_stale) == ("", "a", False)
-
-
-def test_a_limit_that_is_given_counts_for_all() -> None:
-    (state,) = staleness([drill("x", 2, DrillOutcome.PASSED, stale_after_s=1e9)], START, 3600)
-    assert state.is_stale
-    assert not staleness([drill("x", 2, DrillOutcome.PASSED)], START, 2 * 3600 + 1)[0].is_stale
-
-
-def test_a_plan_stays_itself_when_its_job_gets_another_name() -> None:
-    history = [drill("x", 1, DrillOutcome.FAILED, job="new"), drill("x", 2, DrillOutcome.PASSED, job="old")]
-    (state,) = staleness(history, START)
-    assert (state.job, state.age_s) == ("new", 2 * 3600)
 
 
 @pytest.mark.parametrize(

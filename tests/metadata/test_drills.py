@@ -65,15 +65,18 @@ def test_drills_are_found_by_plan_and_by_recovery(repository: Repository) -> Non
     assert [drill.id for drill in repository.drills(unfinished=True)] == [hourly.id]
 
 
-def test_of_every_plan_the_newest_and_the_newest_that_passed_are_known(repository: Repository) -> None:
-    def ended(plan: str | None, result: DrillOutcome) -> str:
+def test_of_every_plan_the_newest_ended_passed_and_measured_are_known(repository: Repository) -> None:
+    def ended(plan: str | None, result: DrillOutcome, rto_s: float | None = None) -> str:
         drill = repository.begin_drill("/", {"job": "a", **({"plan": plan} if plan else {})})
-        repository.end_drill(drill.id, result)
+        repository.end_drill(drill.id, result, rto_s=rto_s)
         return drill.id
 
-    ended("nightly", DrillOutcome.PASSED)
-    passed = ended("nightly", DrillOutcome.PASSED)
+    ended("nightly", DrillOutcome.PASSED, rto_s=1)
+    passed = ended("nightly", DrillOutcome.PASSED, rto_s=2)
     ended("nightly", DrillOutcome.FAILED)
-    last = ended("nightly", DrillOutcome.TIMED_OUT)
+    measured = ended("nightly", DrillOutcome.TIMED_OUT, rto_s=3)
+    ended("nightly", DrillOutcome.COULD_NOT_RUN)
+    last = ended("nightly", DrillOutcome.COULD_NOT_RUN)
+    running = repository.begin_drill("/", {"job": "a", "plan": "nightly"}).id
     by_hand = ended(None, DrillOutcome.PASSED)
-    assert {drill.id for drill in repository.newest_drills()} == {passed, last, by_hand}
+    assert {drill.id for drill in repository.newest_drills()} == {passed, measured, last, running, by_hand}

@@ -9,6 +9,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -314,7 +315,18 @@ def _until(condition: Any, seconds: float = 60.0) -> Any:
     return value
 
 
-def test_drills_have_a_history_a_rate_and_an_age(page: Sample) -> None:
+@pytest.fixture
+def planned(page: Sample) -> Iterator[Sample]:
+    """The page of a home whose drills.yaml has the plans nightly and new."""
+    file = page.server.home / "drills.yaml"
+    plan = "{job: nightly, spec: /s.yaml, checkpoints: /c}"
+    file.write_text(f"drills: {{nightly: {plan}, new: {plan.replace('nightly', 'new')}}}")
+    yield page
+    file.unlink()
+
+
+def test_drills_have_a_history_a_rate_and_an_age(planned: Sample) -> None:
+    page = planned
     passed, failed, slow = DrillOutcome.PASSED, DrillOutcome.FAILED, DrillOutcome.TIMED_OUT
     with Repository.open(page.server.database_url) as repository:
         ids = sample.drilled(repository, "nightly", [passed, slow, DrillOutcome.COULD_NOT_RUN, passed, failed])
@@ -332,6 +344,32 @@ def test_drills_have_a_history_a_rate_and_an_age(page: Sample) -> None:
     assert 'cdr_drills{job="nightly",plan="nightly",result="PASSED"} 2' in metrics
     assert 'cdr_drill_last_success_timestamp_seconds{job="nightly",plan="nightly"}' in metrics
     assert 'cdr_drill_rto_seconds{job="nightly",plan="nightly"}' in metrics
+
+
+def test_a_running_drill_changes_neither_status_nor_metrics(planned: Sample) -> None:
+    page = planned
+    with Repository.open(page.server.database_url) as repository:
+        sample.drilled(repository, "nightly", [DrillOutcome.FAILED] * 4, days_apart=0.01)
+        before = page.server.get("/metrics").text
+        repository.begin_drill("/c", {"job": "nightly", "plan": "nightly"})
+    plan = next(each for each in page.server.json("/api/v1/drills")["plans"] if each["plan"] == "nightly")
+    assert (plan["last_result"], plan["running"]) == ("FAILED", 1)
+    drills = [line for line in before.splitlines() if line.startswith("cdr_drill_")]
+    assert {name.partition("{")[0] for name in drills} >= {"cdr_drill_rto_seconds", "cdr_drill_is_stale"}
+    assert [line for line in page.server.get("/metrics").text.splitlines() if line.startswith("cdr_drill_")] == drills
+
+
+def test_every_plan_of_the_file_is_listed_and_a_deleted_one_raises_no_alarm(planned: Sample) -> None:
+    page = planned
+    with Repository.open(page.server.database_url) as repository:
+        sample.drilled(repository, "gone", [DrillOutcome.FAILED])
+        repository.end_drill(repository.begin_drill("/c", {"job": "j"}).id, DrillOutcome.COULD_NOT_RUN)
+    plans = {each["plan"]: each for each in page.server.json("/api/v1/drills")["plans"]}
+    assert plans["new"]["sentence"] == "Drill plan new has no result yet."
+    assert (plans["gone"]["is_planned"], plans["gone"]["is_stale"], plans[""]["is_stale"]) == (False, False, False)
+    lines = page.server.get("/metrics").text.splitlines()
+    stale = {line.split('plan="')[1].split('"')[0] for line in lines if line.startswith("cdr_drill_is_stale{")}
+    assert stale == {"nightly", "new"}
 
 
 def test_the_metrics_count_what_the_database_knows(page: Sample) -> None:

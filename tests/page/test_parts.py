@@ -19,10 +19,10 @@ from cdr_airflow.page import flow, prometheus
 from cdr_airflow.page import recovery as recovery_page
 from cdr_airflow.page.exporting import Written
 from cdr_airflow.page.exports import Exports, place
+from cdr_core.drill.history import PlanStatus
 from cdr_core.errors import CdrError, NotReady, Refused, StorageError
 from cdr_core.metadata import (
     AttemptState,
-    Drill,
     DrillOutcome,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
@@ -126,11 +126,11 @@ def test_labels_of_metrics_are_escaped_and_every_state_has_a_sample() -> None:
         bytes=0,
         running=(),
     )
-    args = {"job": 'a "b"\n\\', "plan": ""}
-    drill = Drill("d-1", "/c", args, None, now, DrillOutcome.PASSED, (), 12.5, None, None, now)
-    counts = [DrillCount("", args["job"], DrillOutcome.PASSED, 1)]
-    text = prometheus.render(prometheus.metrics(statistics, [drill], counts, now + timedelta(hours=1)))
-    assert 'cdr_drill_rto_seconds{job="a \\"b\\"\\n\\\\",plan=""} 12.5\n' in text
+    job = 'a "b"\n\\'
+    status = PlanStatus("x", job, True, None, DrillOutcome.PASSED, now, 0.0, 1.0, 12.5, None)
+    counts = [DrillCount("x", job, DrillOutcome.PASSED, 1)]
+    text = prometheus.render(prometheus.metrics(statistics, [status], counts, now + timedelta(hours=1)))
+    assert 'cdr_drill_rto_seconds{job="a \\"b\\"\\n\\\\",plan="x"} 12.5\n' in text
     assert "cdr_recovered_records_total 9007199254740992\n" in text
     for line in text.splitlines():
         assert line.startswith("# ") or len(line.rsplit(" ", 1)) == 2

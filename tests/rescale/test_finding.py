@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from cdr_core.phases.request import RecoveryRequest, check
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.settings import load
 from tests.support.bucket import Bucket
-from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
+from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints, unpack
 from tests.support.elements import assert_elements_equal
 
 MERGED = "a_p2_file_merging"
@@ -24,8 +23,7 @@ MERGED = "a_p2_file_merging"
 @pytest.fixture
 def moved(tmp_path: Path, fixture_checkpoint: FixtureCheckpoints) -> FixtureCheckpoint:
     """The checkpoint whose channel state is in merged files, as an archive gives it: no path in it is true here."""
-    with tarfile.open(FIXTURES / "flink-2.3.0" / f"{MERGED}.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURES / "flink-2.3.0" / f"{MERGED}.tar.gz", tmp_path)
     return FixtureCheckpoint(MERGED, tmp_path / MERGED / "chk-2", fixture_checkpoint(MERGED, 2).spec)
 
 

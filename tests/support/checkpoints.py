@@ -78,11 +78,16 @@ class FixtureCheckpoints:
 
     def _unpack(self, name: str) -> None:
         (archive,) = FIXTURES.glob(f"flink-*/{name}.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # early 3.11 has none; the archives are ours
-            tar.extractall(self._folder)
+        unpack(archive, self._folder)
         self._prepare(self._folder / name)
         self._unpacked[name] = _digest(self._folder / name)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Extract one of our own archives. ``extractall(filter=…)`` would need Python 3.11.4."""
+    with tarfile.open(archive) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
 
 
 def _digest(folder: Path) -> str:

@@ -6,6 +6,8 @@ from cdr_airflow.embedded.home import USER, Home, Secrets
 from cdr_airflow.shipped import REPOSITORY
 
 LOOPBACK = "127.0.0.1"
+SQLITE = "cdr_airflow.embedded.sqlite"
+"""The module whose values every process of Airflow connects with."""
 
 
 def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str]]:
@@ -25,7 +27,15 @@ def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str
             "simple_auth_manager_users": f"{USER}:admin",
             "simple_auth_manager_passwords_file": str(home.passwords),
         },
-        "database": {"sql_alchemy_conn": f"sqlite:///{home.database}"},
+        "database": {
+            "sql_alchemy_conn": f"sqlite:///{home.database}",
+            # Wait for other writers instead of answering with HTTP 500.
+            "sql_alchemy_connect_args": f"{SQLITE}.connect_args",
+            "sql_alchemy_connect_args_async": f"{SQLITE}.connect_args_async",
+            # As many connections as the API server has threads: a request that waits holds one.
+            "sql_alchemy_pool_size": "10",
+            "sql_alchemy_max_overflow": "40",
+        },
         "logging": {"base_log_folder": str(home.logs / "tasks"), "colored_console_log": "False"},
         "api": {
             "host": LOOPBACK,

@@ -28,6 +28,9 @@ SERVICES: dict[str, tuple[str, ...]] = {
     TRIGGERER: ("--skip-serve-logs",),
 }
 
+MODULES = {API_SERVER: "cdr_airflow.embedded.api_server"}
+"""What runs a service instead of Airflow's own module."""
+
 STOP_ORDER = ((SCHEDULER,), (DAG_PROCESSOR, TRIGGERER), (API_SERVER,))
 """Tasks first, while the API they report to still answers; they get the time that their ``on_kill`` takes."""
 
@@ -61,7 +64,7 @@ def start(home: Home, name: str) -> Service:
     home.logs.mkdir(parents=True, exist_ok=True)
     with log_file(home, name).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "airflow", name, *SERVICES[name]],
+            [sys.executable, "-m", MODULES.get(name, "airflow"), name, *SERVICES[name]],
             env=home.environment(),
             cwd=home.airflow,
             stdin=subprocess.DEVNULL,

@@ -70,5 +70,5 @@ def _shell(request: Request) -> HTMLResponse:
 
 def _metrics(rows: Rows) -> PlainTextResponse:
     now = datetime.now(UTC)
-    found = prometheus.metrics(rows.statistics(), rows.newest_drills(), rows.drill_counts(), now)
+    found = prometheus.metrics(rows.statistics(), drills.statuses(rows, now), rows.drill_counts(), now)
     return PlainTextResponse(prometheus.render(found, cleaner()), media_type=prometheus.CONTENT_TYPE)

@@ -11,8 +11,10 @@ from fastapi import APIRouter, Depends, Query
 
 from cdr_airflow.page import access
 from cdr_airflow.page.database import Rows
-from cdr_core.drill.history import staleness
-from cdr_core.metadata import Drill, DrillOutcome
+from cdr_core import settings
+from cdr_core.drill.history import PlanStatus, plan_statuses
+from cdr_core.drill.plans import load_plans
+from cdr_core.metadata import Drill, DrillOutcome, Repository
 from cdr_core.metadata.statistics import DrillCount
 
 READ = [Depends(access.may_read_drills)]
@@ -29,14 +31,13 @@ def drills(
     plan: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
     """Newest first, of one plan or of all; ``plans`` sums up each plan over its whole history."""
-    now = datetime.now(UTC)
     counts = rows.drill_counts()
     return {
         "drills": [drill_json(drill) for drill in rows.drills(limit, offset, plan=plan)],
         "total": sum(each.count for each in counts if plan is None or each.plan == plan),
         "limit": limit,
         "offset": offset,
-        "plans": plans(rows.newest_drills(), counts, now),
+        "plans": plans(statuses(rows, datetime.now(UTC)), counts),
     }
 
 
@@ -45,7 +46,12 @@ def one(rows: Rows, drill: str) -> dict[str, Any]:
     return drill_json(rows.drill(drill))
 
 
-def plans(newest: Sequence[Drill], counts: Sequence[DrillCount], now: datetime) -> list[dict[str, Any]]:
+def statuses(rows: Repository, now: datetime) -> tuple[PlanStatus, ...]:
+    """Return the status of every plan in drills.yaml and in the history."""
+    return plan_statuses(load_plans(settings.load().drills), rows.newest_drills(), now)
+
+
+def plans(found: Sequence[PlanStatus], counts: Sequence[DrillCount]) -> list[dict[str, Any]]:
     """Each plan's (or, without one, job's) last success and pass rate. A drill that could not run counts for neither:
     it says nothing about the checkpoint.
     """
@@ -53,13 +59,13 @@ def plans(newest: Sequence[Drill], counts: Sequence[DrillCount], now: datetime) 
     for each in counts:
         sums[each.plan, "" if each.plan else each.job][each.result] += each.count
     answer = []
-    for stale in staleness(newest, now):
-        counted = sums[stale.plan, "" if stale.plan else stale.job]
+    for status in found:
+        counted = sums[status.plan, "" if status.plan else status.job]
         judged = sum(counted[result] for result in (DrillOutcome.PASSED, DrillOutcome.FAILED, DrillOutcome.TIMED_OUT))
         answer.append(
-            stale.to_json()
+            status.to_json()
             | {
-                "sentence": stale.sentence,
+                "sentence": status.sentence,
                 "counts": {str(result): counted[result] for result in DrillOutcome},
                 "running": counted[None],
                 "pass_rate": round(counted[DrillOutcome.PASSED] / judged, 4) if judged else None,

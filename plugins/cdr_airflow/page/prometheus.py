@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cdr_core.drill.history import staleness
-from cdr_core.metadata import Drill
+from cdr_core.drill.history import PlanStatus
 from cdr_core.metadata.statistics import DrillCount, Statistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,10 +36,10 @@ def render(metrics: Iterable[Metric], clean: Callable[[str], str] = str) -> str:
 
 
 def metrics(
-    statistics: Statistics, newest: Iterable[Drill], counts: Iterable[DrillCount], now: datetime
+    statistics: Statistics, plans: Iterable[PlanStatus], counts: Iterable[DrillCount], now: datetime
 ) -> tuple[Metric, ...]:
     """Everything; a plan that never passed has no time of a last success, which is what an alert must look for."""
-    return (*_recoveries(statistics, now), *_drills(statistics, tuple(newest), tuple(counts), now))
+    return (*_recoveries(statistics, now), *_drills(statistics, tuple(plans), tuple(counts)))
 
 
 def _recoveries(statistics: Statistics, now: datetime) -> tuple[Metric, ...]:
@@ -62,27 +61,25 @@ def _recoveries(statistics: Statistics, now: datetime) -> tuple[Metric, ...]:
 
 
 def _drills(
-    statistics: Statistics, newest: tuple[Drill, ...], counts: tuple[DrillCount, ...], now: datetime
+    statistics: Statistics, plans: tuple[PlanStatus, ...], counts: tuple[DrillCount, ...]
 ) -> tuple[Metric, ...]:
-    listed = staleness(newest, now)[:MOST_PLANS]
+    # A plan that drills.yaml no longer has, and drills by hand, keep their counts only: nothing there can go stale.
+    planned = tuple(each for each in plans if each.is_planned)[:MOST_PLANS]
     ended = tuple(
         ({"job": each.job, "plan": each.plan, "result": str(each.result)}, each.count)
         for each in counts[: 4 * MOST_PLANS]
         if each.result is not None
     )
-    success = tuple(
-        ({"job": each.job, "plan": each.plan}, each.last_success.timestamp())
-        for each in listed
-        if each.last_success is not None
-    )
-    stale = tuple(({"job": each.job, "plan": each.plan}, float(each.is_stale)) for each in listed)
+    success = _of_plans(planned, lambda each: each.last_success.timestamp() if each.last_success else None)
+    stale = _of_plans(planned, lambda each: float(each.is_stale))
+    rto, rpo = _of_plans(planned, lambda each: each.rto_s), _of_plans(planned, lambda each: each.rpo_s)
     return (
         Metric("cdr_drill_results", "gauge", "Drills that ended, by result.", _by_result(statistics)),
         Metric("cdr_drills", "gauge", "Drills that ended, by job, plan and result.", ended),
         Metric("cdr_drill_last_success_timestamp_seconds", "gauge", "When the last passed drill began.", success),
         Metric("cdr_drill_is_stale", "gauge", "1 = the last success is too old, or there never was one.", stale),
-        Metric("cdr_drill_rto_seconds", "gauge", "How long the newest ended drill took.", _measured(newest, "rto_s")),
-        Metric("cdr_drill_rpo_seconds", "gauge", "How old its checkpoint was.", _measured(newest, "rpo_s")),
+        Metric("cdr_drill_rto_seconds", "gauge", "How long the newest ended drill took.", rto),
+        Metric("cdr_drill_rpo_seconds", "gauge", "How old its checkpoint was.", rpo),
     )
 
 
@@ -90,15 +87,11 @@ def _by_result(statistics: Statistics) -> tuple[tuple[Mapping[str, str], float],
     return tuple(({"result": str(result)}, count) for result, count in statistics.drills.items())
 
 
-def _measured(newest: tuple[Drill, ...], name: str) -> tuple[tuple[Mapping[str, str], float], ...]:
-    """Of each plan the newest drill that measured it; ``newest`` is newest first."""
-    found: dict[tuple[str, str], float] = {}
-    for drill in newest:
-        value = getattr(drill, name)
-        key = (str(drill.args.get("job") or ""), str(drill.args.get("plan") or ""))
-        if value is not None and key not in found and len(found) < MOST_PLANS:
-            found[key] = value
-    return tuple(({"job": job, "plan": plan}, value) for (job, plan), value in sorted(found.items()))
+def _of_plans(
+    plans: tuple[PlanStatus, ...], value: Callable[[PlanStatus], float | None]
+) -> tuple[tuple[Mapping[str, str], float], ...]:
+    samples = (({"job": each.job, "plan": each.plan}, value(each)) for each in plans)
+    return tuple((labels, number) for labels, number in samples if number is not None)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

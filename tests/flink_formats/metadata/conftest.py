@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.checkpoints import unpack
 from tests.support.relocate import JOB_FILE
 
 REPOSITORY = Path(__file__).parents[3]
@@ -45,8 +45,7 @@ class RealCheckpoint:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("checkpoints")
     for archive in ARCHIVES:
-        with tarfile.open(archive) as tar:
-            tar.extractall(root, filter="data")
+        unpack(archive, root)
     return root
 
 

@@ -35,7 +35,7 @@ export function drills(chosen) {
         window.history.replaceState(null, "", `drills${query ? `?${query}` : ""}`);
         refresh(true);
       };
-      if (!answer.drills.length && answer.plans.length) return [head(answer, at, choose), h("section", { class: "card" }, empty(at.plan ? `No drill of ${at.plan} here` : "No drills here", "The plan has no drill yet, or the address is an old one.", h("button", { onclick: () => choose(null), "data-testid": "all-drills" }, "Show all drills")))];
+      if (!answer.drills.length && answer.plans.length) return [head(answer, at, choose), alarms(answer), plans(answer, choose), h("section", { class: "card" }, empty(at.plan ? `No drill of ${at.plan} here` : "No drills yet", at.plan ? "The plan has no drill yet, or the address is an old one." : "The plans above have not run yet.", at.plan && h("button", { onclick: () => choose(null), "data-testid": "all-drills" }, "Show all drills")))];
       if (!answer.drills.length) return [h("h1", {}, "Restore drills"), h("section", { class: "card" }, empty("No drills yet", "A drill recovers a checkpoint to scratch, checks the result and throws it away, so that the night it is needed is not the first time it runs.", "Describe a plan in drills.yaml and let the DAG cdr_restore_drill run on its schedule, or run cdr drill run in a shell."))];
       return [head(answer, at, choose), alarms(answer), plans(answer, choose), card("How long, and how old", "trend", trend(answer.drills)), history(answer, at, open, choose, refresh), meaning()];
     },
@@ -54,7 +54,7 @@ function plans(answer, choose) {
   const rows = answer.plans.map((plan) =>
     h(
       "tr", { "data-testid": "plan-row", "data-plan": plan.plan },
-      h("td", {}, plan.plan ? h("a", { href: `drills?plan=${encodeURIComponent(plan.plan)}`, onclick: (event) => { event.preventDefault(); choose(plan.plan); } }, plan.plan) : h("span", { class: "quiet" }, "by hand"), plan.job !== plan.plan && h("div", { class: "sub" }, plan.job)),
+      h("td", {}, plan.plan ? h("a", { href: `drills?plan=${encodeURIComponent(plan.plan)}`, onclick: (event) => { event.preventDefault(); choose(plan.plan); } }, plan.plan) : h("span", { class: "quiet" }, "by hand"), plan.job !== plan.plan && h("div", { class: "sub" }, plan.job), plan.plan && !plan.is_planned && h("div", { class: "sub" }, "no longer in drills.yaml"), plan.refusal && h("div", { class: "sub" }, plan.refusal)),
       h("td", {}, plan.last_result ? h("span", { class: `pill ${kind(plan.last_result)}` }, word(plan.last_result)) : h("span", { class: "quiet" }, "no result yet")),
       h("td", { class: plan.is_stale ? "stale" : null, title: time(plan.last_success) }, plan.last_success ? ago(plan.last_success) : "never"),
       h("td", { class: "num", "data-testid": "pass-rate" }, percent(plan.pass_rate)),
