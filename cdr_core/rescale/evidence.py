@@ -204,8 +204,8 @@ def _joined(value: Serializer) -> list[Serializer]:
 class _Judged:
     """``wrong_type`` and ``wrong_places`` say how the state's head and the records contradict the key.
 
-    ``fits``: some sampled record has this key. Where none has, no owner can be found by it, right or wrong: the phases
-    stop at the first record and name it.
+    ``fits``: some sampled record has this key, or there is none. Where channels are damaged or no record has it, no
+    owner can be found by it, right or wrong: the phases stop there and name the place.
     """
 
     finding: Finding | None
@@ -219,13 +219,17 @@ _NO_KEY: Final = _Judged(None)
 
 def _judge_key(exchange: PlannedExchange, head: KeyedHead, samples: Sequence[ChannelSample]) -> _Judged:
     named = f"exchange {exchange.name}: its key [{', '.join(exchange.key)}]"
-    wanted = key_type(exchange.description, exchange.key)
+    try:
+        wanted = key_type(exchange.description, exchange.key)
+    except SpecRefused as error:  # a plan with such a key is refused already
+        return _Judged(Finding(False, error.what), fits=False)
     if head.key is not None and agrees(wanted, head.key) is False:
         keyed = f"the state of its downstream operator is keyed by {type_text(head.key)}"
         return _Judged(Finding(False, keyed), wrong_type=f"{named} is {wanted.text}, but {keyed}")
     keys = _distinct_keys(exchange, samples)
-    if keys.unfit and not len(keys.downs):
-        return _Judged(Finding(False, "no sampled record fits the record type"), fits=False)
+    if not len(keys.downs) and (keys.unfit or not all(sample.sound for sample in samples)):
+        reason = "no sampled record fits the record type" if keys.unfit else "its channels cannot be read"
+        return _Judged(Finding(False, reason), fits=False)
     finding, wrong = _judge_places(exchange, keys)
     return _Judged(finding, wrong_places=f"{named} is wrong: {wrong}" if wrong else "")
 

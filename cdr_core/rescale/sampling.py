@@ -38,7 +38,8 @@ Longs = npt.NDArray[np.int64]
 class ChannelSample:
     """The first records of a channel: value i is ``data[starts[i]:ends[i]]``.
 
-    ``whole``: these are all records of the channel. Damage ends a sample; it is reported by whoever reads the channel.
+    ``whole``: these are all records of the channel. Damage and missing files end a sample, and it is not ``sound``:
+    whoever reads the channel reports what is wrong.
     """
 
     number: int
@@ -47,6 +48,7 @@ class ChannelSample:
     starts: Longs
     ends: Longs
     whole: bool
+    sound: bool = True
 
 
 def sample_exchange(plan: Plan, exchange: int) -> Iterator[ChannelSample]:
@@ -75,13 +77,14 @@ def _sample(plan: Plan, number: int, share: int) -> ChannelSample:
             return _sample(plan, number, first)
         capacity = min(MOST_RECORDS, len(data) // frames.SMALLEST_FRAME + 1)
         starts, ends, tags = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int8)
-        count, used, _ = frames.scan_frames(data, len(data), starts, ends, tags, np.iinfo(np.int64).max)
+        count, used, outcome = frames.scan_frames(data, len(data), starts, ends, tags, np.iinfo(np.int64).max)
         times, values = np.empty(count, np.int64), np.empty(count, np.int64)
         frames.element_times(data, starts[:count], tags[:count], times, values)
         records = tags[:count] <= frames.TAG_RECORD
         whole = not cut and used == channel.size
-        return ChannelSample(number, down, data, values[records], ends[:count][records], whole)
-    return ChannelSample(number, down, np.zeros(0, np.uint8), nothing, nothing, whole=False)
+        sound = outcome in (frames.OK, frames.FULL)
+        return ChannelSample(number, down, data, values[records], ends[:count][records], whole and sound, sound)
+    return ChannelSample(number, down, np.zeros(0, np.uint8), nothing, nothing, whole=False, sound=False)
 
 
 def _beginning(plan: Plan, number: int, share: int) -> tuple[ChannelBytes, bool]:

@@ -231,8 +231,9 @@ def test_exact_shows_that_the_spec_has_the_wrong_key(planner: Planner, fixture_c
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     code, value = planner.value(*of(checkpoint, "2", checkpoint.spec.read_text().replace("f0", "f2")), "--exact")
     assert code == 3
-    assert "on its way to another" in value["refused"][0]["what"]
-    assert value["refused"][0]["exchange"] == "main"
+    assert "belong to other subtasks" in value["refused"][0]["what"]
+    assert "on its way to another" in value["refused"][1]["what"]
+    assert value["refused"][1]["exchange"] == "main"
 
 
 def test_a_target_is_looked_at_as_a_recovery_would(

@@ -76,7 +76,7 @@ def test_none_is_never_unique(repository: Repository) -> None:
 def test_a_cancelled_recovery_is_not_attached_to(repository: Repository) -> None:
     recovery, _ = repository.create_recovery(new_recovery())
     repository.cancel(recovery.id)
-    with pytest.raises(Refused, match=r"was cancelled; choose another target"):
+    with pytest.raises(Refused, match=r"was cancelled; start over with --replace, or choose another target"):
         repository.create_recovery(new_recovery())
 
 

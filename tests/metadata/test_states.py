@@ -19,6 +19,8 @@ ALLOWED = {
         FAILED>READING FAILED>FILTERING FAILED>SPILLING FAILED>DRAINING FAILED>COMMITTING
         CREATED>CANCELLED READING>CANCELLED FILTERING>CANCELLED SPILLING>CANCELLED DRAINING>CANCELLED
         COMMITTING>CANCELLED FAILED>CANCELLED
+        CREATED>REPLACED READING>REPLACED FILTERING>REPLACED SPILLING>REPLACED DRAINING>REPLACED COMMITTING>REPLACED
+        FAILED>REPLACED CANCELLED>REPLACED
     """,
     states.PhaseState: "PENDING>RUNNING RUNNING>DONE RUNNING>FAILED FAILED>RUNNING",
     states.AttemptState: "RUNNING>DONE RUNNING>FAILED RUNNING>FENCED",
@@ -67,5 +69,6 @@ def test_phases_know_their_neighbours_and_their_states() -> None:
     assert " ".join(phase.running_state for phase in Phase) == "READING FILTERING SPILLING DRAINING COMMITTING"
 
 
-def test_only_done_and_cancelled_are_final() -> None:
-    assert {state for state in RecoveryState if state.is_final} == {RecoveryState.DONE, RecoveryState.CANCELLED}
+def test_only_done_cancelled_and_replaced_are_final() -> None:
+    final = {RecoveryState.DONE, RecoveryState.CANCELLED, RecoveryState.REPLACED}
+    assert {state for state in RecoveryState if state.is_final} == final
