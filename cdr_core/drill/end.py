@@ -65,6 +65,7 @@ def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: 
         modified=datetime.fromisoformat(modified) if modified else None,
         recovered_at=recovered_at,
         balance=str(receipt["verdict"]) if receipt else None,
+        proven=bool(receipt.get("proven", True)) if receipt else True,
         failure=None if recovered_at else _explained(repository, drill, failure),
         given_up=recovered_at is None and _was_given_up(drill, failure),
         rto_limit_s=drill.args.get("rto_limit_s"),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from cdr_core.audit.receipt import verdict_text
 from cdr_core.drill.spoken import beside, spoken
 from cdr_core.errors import CdrError, Corrupt, GivenUp, Partial, PlanRefused, SpecRefused, Unbalanced
 from cdr_core.metadata import DrillOutcome
@@ -145,14 +146,15 @@ class Facts:
     """All that a verdict depends on.
 
     ``modified`` = when the checkpoint was written; ``recovered_at`` ``None`` = the recovery did not end well, and
-    ``failure`` says why; ``balance`` is the receipt's verdict; ``looked`` are the checks of the recovered rows;
-    ``given_up`` = it was stopped because it took too long.
+    ``failure`` says why; ``balance`` is the receipt's verdict, and ``proven`` whether its keys are; ``looked`` are the
+    checks of the recovered rows; ``given_up`` = it was stopped because it took too long.
     """
 
     started_at: datetime
     modified: datetime | None = None
     recovered_at: datetime | None = None
     balance: str | None = None
+    proven: bool = True
     failure: Failure | None = None
     given_up: bool = False
     rto_limit_s: float | None = None
@@ -218,7 +220,15 @@ def _balanced(facts: Facts) -> Check:
         return Check(BALANCED, CheckResult.NOT_RUN, "There is no receipt to look at.")
     if facts.balance != "balanced":
         return Check(BALANCED, CheckResult.FAILED, f"The receipt says {facts.balance}.")
-    return Check(BALANCED, CheckResult.PASSED, "Every record of the checkpoint came out once, in order.")
+    came_out = "Every record of the checkpoint came out once, in order."
+    if facts.proven:
+        return Check(BALANCED, CheckResult.PASSED, came_out)
+    return Check(
+        BALANCED,
+        CheckResult.PASSED,
+        f"{came_out} The receipt says {verdict_text(facts.balance, proven=False)}: nothing in the checkpoint proves the "
+        "key, so a real recovery needs --trust-key where the key decides.",
+    )
 
 
 def _rto(facts: Facts, rto_s: float | None) -> Check:

@@ -171,3 +171,11 @@ def test_times_are_told_as_people_read_them(seconds: float, text: str) -> None:
 
 def test_a_limit_that_was_missed_by_little_does_not_read_as_if_it_was_kept() -> None:
     assert beside(10_801.5, 10_800) == ("10,801.5 s", "10,800 s")
+
+
+def test_an_unproven_key_passes_and_is_reported() -> None:
+    verdict = judge(replace(GOOD, proven=False))
+    assert verdict.result is DrillOutcome.PASSED
+    sentence = next(check.sentence for check in verdict.checks if check.name == "balanced")
+    assert "balanced (key: unproven)" in sentence
+    assert "--trust-key" in sentence
