@@ -226,8 +226,8 @@ def _balanced(facts: Facts) -> Check:
     return Check(
         BALANCED,
         CheckResult.PASSED,
-        f"{came_out} The receipt says {verdict_text(facts.balance, proven=False)}: nothing in the checkpoint proves the "
-        "key, so a real recovery needs --trust-key where the key decides.",
+        f"{came_out} The receipt says {verdict_text(facts.balance, proven=False)}: nothing in the checkpoint proves "
+        "the key, so a real recovery needs --trust-key where the key decides.",
     )
 
 
