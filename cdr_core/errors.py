@@ -153,13 +153,13 @@ class SpecRefused(Refused):
 class UnprovenKey(SpecRefused):
     """Nothing in the checkpoint confirms the key by which records would be distributed."""
 
-    remedy = ("--trust-key",)
+    remedy: ClassVar[tuple[str, ...]] = ("--trust-key",)
 
 
 class StartOver(Refused):
     """A recovery of the same checkpoint and target is there and cannot be continued as asked."""
 
-    remedy = ("--replace",)
+    remedy: ClassVar[tuple[str, ...]] = ("--replace",)
 
 
 class PlanRefused(Refused):
@@ -181,9 +181,17 @@ class InDoubt(Refused):
 class Cancelled(Refused):
     """The recovery was cancelled by its user."""
 
+    remedy: ClassVar[tuple[str, ...]] = ("--replace",)
+
+
+class Replaced(Refused):
+    """The recovery was replaced by a newer generation, which goes on in its place."""
+
 
 class GivenUp(Cancelled):
     """A drill took far longer than its plan allows."""
+
+    remedy: ClassVar[tuple[str, ...]] = ()
 
 
 # --- fenced -------------------------------------------------------------------------------------------------------
@@ -217,7 +225,7 @@ class CorruptMetadata(Corrupt):
 class CorruptChannelState(Corrupt):
     """Channel-state bytes do not frame into records."""
 
-    remedy = ("--on-corrupt", "quarantine", "--replace")
+    remedy: ClassVar[tuple[str, ...]] = ("--on-corrupt", "quarantine", "--replace")
 
 
 # --- published, but partial ---------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def recover(
         one_pass,
         tuple(drop_records or ()),
         trust_key,
-        replace=f"shell-{uuid.uuid4().hex}" if replace else "",
+        replace=_token() if replace else "",
     )
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)
@@ -79,13 +79,34 @@ def recover(
 
 def resume(
     recovery: Annotated[str, typer.Argument(metavar="RECOVERY", help="Id of the recovery.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Start it over, with the options below; refused once it has published.")
+    ] = False,
+    parallelism: Annotated[str, typer.Option("--parallelism", help="With --replace: another parallelism.")] = "",
+    on_corrupt: Annotated[str, typer.Option("--on-corrupt", help="With --replace: fail or quarantine.")] = "",
+    trust_key: Annotated[
+        bool, typer.Option("--trust-key", help="With --replace: recover by a key that nothing proves.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a recovery after a crash or a failure, the way it was begun; one that is done returns its result."""
+    from cdr_core.phases.request import create_in, request_of
+
+    if (parallelism or on_corrupt or trust_key) and not replace:
+        raise typer.BadParameter("other options make it another recovery: add --replace", param_hint="--replace")
     settings = load_settings()
     with open_repository(settings) as repository:
-        one_pass = bool(repository.recovery(recovery).settings.get("one_pass"))
-        _run_to_the_end(repository, recovery, settings, one_pass, as_json)
+        stored = repository.recovery(recovery)
+        if replace:
+            request = request_of(stored, parallelism, on_corrupt, trust_key=trust_key, replace=_token())
+            stored, _ = create_in(repository, request, settings)
+        one_pass = bool(stored.settings.get("one_pass"))
+        _run_to_the_end(repository, stored.id, settings, one_pass, as_json)
+
+
+def _token() -> str:
+    """Tells this start-over from every other one."""
+    return f"shell-{uuid.uuid4().hex}"
 
 
 def _run_to_the_end(repository: Any, recovery: str, settings: Any, one_pass: bool, as_json: bool) -> None:

@@ -7,30 +7,36 @@ from collections.abc import Sequence
 
 from cdr_core.errors import CdrError
 
-_VALUED = frozenset({"--on-corrupt"})
-"""Options of a remedy that have a value, which takes the place of the one that was given."""
+ON_CORRUPT = "--on-corrupt"
+REPLACE = "--replace"
 
 
 def remedy_command(error: CdrError, arguments: Sequence[str]) -> str | None:
-    """What to run instead of ``cdr ARGUMENTS``; ``None`` if no option of ``cdr recover`` helps, or all were given."""
-    if not error.remedy or not arguments or arguments[0] != "recover":
+    """What to run instead of ``cdr ARGUMENTS``; ``None`` if no other option of a recovery helps."""
+    if not error.remedy:
         return None
-    wanted = list(error.remedy)
-    kept = _without([name for name in wanted if name in _VALUED], arguments)
-    kept += [word for word in wanted if word.startswith("--") and word not in _VALUED and word not in arguments]
-    for name in wanted:
-        if name in _VALUED:
-            kept += [name, wanted[wanted.index(name) + 1]]
-    return None if sorted(kept) == sorted(arguments) else shlex.join(["cdr", *kept])
+    match [*arguments]:
+        case ["recover", *rest]:
+            return _command("recover", rest, error.remedy)
+        case ["resume", *rest]:
+            return _command("resume", rest, (*error.remedy, REPLACE))
+        case ["phase", _, recovery, *_]:
+            return _command("resume", [recovery], (*error.remedy, REPLACE))
+    return None
 
 
-def _without(names: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def _command(name: str, words: Sequence[str], remedy: Sequence[str]) -> str | None:
+    kept = _without_corrupt(words) if ON_CORRUPT in remedy else list(words)
+    added = [word for word in dict.fromkeys(remedy) if word not in kept]
+    return shlex.join(["cdr", name, *kept, *added]) if added else None
+
+
+def _without_corrupt(words: Sequence[str]) -> list[str]:
+    """The words without ``--on-corrupt`` and its value, which the remedy gives anew."""
     kept, skip = [], False
-    for word in arguments:
-        if skip:
-            skip = False
-        elif word in names:
-            skip = True
-        elif not any(word.startswith(f"{name}=") for name in names):
+    for word in words:
+        if skip or word == ON_CORRUPT:
+            skip = word == ON_CORRUPT
+        elif not word.startswith(f"{ON_CORRUPT}="):
             kept.append(word)
     return kept

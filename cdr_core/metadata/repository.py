@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from cdr_core.errors import Cancelled, Refused
+from cdr_core.errors import Cancelled, Refused, Replaced
 from cdr_core.metadata import attempts, cancel, convert, create
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.drills import Drills
@@ -77,14 +77,16 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
         with self._database.write() as session:
             recovery = lock_recovery(session, recovery_id)
             if recovery.state is RecoveryState.REPLACED:
-                raise Cancelled(
+                raise Replaced(
                     f"recovery {recovery_id} was replaced by {recovery.replaced_by}",
                     hint=f"run: cdr resume {recovery.replaced_by}",
                 )
             if not cancel.cancelled_by_request(session, recovery):
                 attempt = attempts.begin(session, recovery, phase, runner)
                 return None if attempt is None else convert.attempt(attempt)
-        raise Cancelled(f"recovery {recovery_id} was cancelled", hint="start over with --replace")
+        raise Cancelled(
+            f"recovery {recovery_id} was cancelled", hint=f"start it over with: cdr resume {recovery_id} --replace"
+        )
 
     @contextmanager
     def fenced(self, recovery_id: str, epoch: int) -> Iterator[FencedTransaction]:

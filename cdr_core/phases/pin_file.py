@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from cdr_core.errors import Cancelled, CdrError
+from cdr_core.errors import Cancelled, CdrError, Replaced
 from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def begin(repository: Repository, recovery_id: str, phase: Phase, runner: Runner
     """
     try:
         attempt = repository.begin_attempt(recovery_id, phase, runner)
-    except Cancelled:
+    except (Cancelled, Replaced):
         unpin(repository.recovery(recovery_id))
         raise
     recovery = repository.recovery(recovery_id)

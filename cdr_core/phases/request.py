@@ -69,6 +69,24 @@ class RecoveryRequest:
     replace: str = ""
 
 
+def request_of(
+    recovery: Recovery, parallelism: str, on_corrupt: str, *, trust_key: bool, replace: str
+) -> RecoveryRequest:
+    """What a recovery was asked to do, with other options where they are not empty."""
+    return RecoveryRequest(
+        checkpoint=recovery.source.uri,
+        spec=recovery.spec,
+        parallelism=parallelism or recovery.parallelism,
+        to=recovery.target,
+        checkpoint_interval=str(recovery.settings.get("checkpoint_interval") or ""),
+        on_corrupt=on_corrupt or str(recovery.options["on_corrupt"]),
+        one_pass=bool(recovery.settings.get("one_pass")),
+        drop_records=tuple(recovery.options.get(DROP_RECORDS, ())),
+        trust_key=trust_key or bool(recovery.settings.get(TRUST_KEY)),
+        replace=replace,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
     """A request whose parts exist and fit together."""

@@ -13,7 +13,7 @@ import pytest
 from cdr_core import settings as settings_module
 from cdr_core.cli import main as shell
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import Cancelled, Fenced, Refused, StartOver
+from cdr_core.errors import Fenced, Refused, Replaced, StartOver
 from cdr_core.metadata import Phase, RecoveryState, Repository
 from cdr_core.phases import request as requests
 from cdr_core.phases.request import RecoveryRequest
@@ -128,7 +128,7 @@ def test_a_process_of_the_old_generation_is_fenced(checkpoint: FixtureCheckpoint
     second = _over(repository, _request(checkpoint, to, "2", replace="one"))
     with pytest.raises(Fenced), repository.fenced(first, epoch):
         pass
-    with pytest.raises(Cancelled, match=f"was replaced by {second}; run: cdr resume {second}"):
+    with pytest.raises(Replaced, match=f"was replaced by {second}; run: cdr resume {second}"):
         inline.run(repository, first, Phase.FILTER, settings)
     with pytest.raises(Refused, match=f"was replaced by {second}; run: cdr cancel {second}"):
         repository.cancel(first)
