@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 from cdr_core.commit import protocol
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.protocol import publish_once
-from cdr_core.commit.sinks import Publication, Published, Sink, has_path, sink_for
+from cdr_core.commit.sinks import LookUp, Publication, Published, Sink, has_path, sink_for
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.commit.sinks.none import NoneSink
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import CommitConflict, Fenced, Refused
+from cdr_core.errors import CommitConflict, Fenced, InDoubt, Refused, StorageError
 from tests.commit.log import Log
 from tests.commit.targets import publication
 
@@ -85,3 +86,21 @@ def test_a_committable_survives_its_own_text_and_an_unknown_version_is_refused()
     assert Committable.from_json(json.loads(json.dumps(value.to_json()))) == value
     with pytest.raises(Refused, match="version 99"):
         Committable.from_json({**value.to_json(), "version": 99})
+
+
+def test_a_failure_whose_base_the_target_has_forgotten_is_in_doubt(tmp_path: Path) -> None:
+    """The publication may have happened and be out of sight: "not found" is no proof that it did not."""
+
+    class Forgetting(ParquetSink):
+        failed = False
+
+        def publish(self, base: str, publication: Publication) -> Published:
+            self.failed = True
+            raise StorageError("the connection broke")
+
+        def look_up(self, commit_user: str) -> LookUp:
+            seen = super().look_up(commit_user)
+            return replace(seen, base="later", known=frozenset({"later"})) if self.failed else seen
+
+    with pytest.raises(InDoubt, match="does not go back that far"):
+        publish_once(Forgetting(str(tmp_path)), "me", 1, publication("me"), Log())

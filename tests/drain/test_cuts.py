@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from cdr_core.drain.live import CheckpointRequest, LiveView
@@ -151,3 +154,30 @@ def test_a_request_that_was_announced_and_is_not_there_fails_the_subtask() -> No
     with pytest.raises(IllegalState, match="announced"):
         subtask.poll()
     assert subtask.state is State.FAILED
+
+
+class Yielding:
+    """A lock that lets the drainer deliver a page each time it is released, as another thread might."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.acquire, self.release, self.locked = self._lock.acquire, self._lock.release, self._lock.locked
+        self.then: Callable[[], object] | None = None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+            self.then = then
+
+
+def test_the_position_of_a_cut_is_copied_under_the_lock_that_inserted_the_markers() -> None:
+    """A page that is delivered right after the lock is released is behind the marker, so it must be in the tail."""
+    lock = Yielding()
+    subtask = stepped(TWO_GATES, lock=lock)
+    lock.then = lambda: subtask.drainer.step(blocking=False)
+    assert subtask.cut(1).remaining.bytes(memory_set(TWO_GATES)) == sum(len(body) for _, _, body in TWO_GATES)

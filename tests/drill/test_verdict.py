@@ -179,3 +179,12 @@ def test_an_unproven_key_passes_and_is_reported() -> None:
     sentence = next(check.sentence for check in verdict.checks if check.name == "balanced")
     assert "balanced (key: unproven)" in sentence
     assert "--trust-key" in sentence
+
+
+def test_a_limit_that_is_met_exactly_is_met() -> None:
+    verdict = judge(replace(GOOD, rto_limit_s=40, rpo_limit_s=300))
+    assert verdict.result is DrillOutcome.PASSED
+    assert {check.name: check.result for check in verdict.checks if check.name in ("rto", "rpo")} == {
+        "rto": CheckResult.PASSED,
+        "rpo": CheckResult.PASSED,
+    }
