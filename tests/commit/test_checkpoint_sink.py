@@ -258,6 +258,6 @@ def test_a_copy_that_storage_fails_is_no_missing_file(tmp_path: Path, monkeypatc
         raise StorageError("the read timed out")
 
     (tmp_path / "state").write_bytes(b"bytes")
-    monkeypatch.setattr(copying, "write_through", fail)
+    monkeypatch.setattr(copying, "_pieces", fail)
     with pytest.raises(StorageError, match="timed out"):
         copying._copy_bytes(str(tmp_path / "state"), str(tmp_path / "copy"), 5, tmp_path)

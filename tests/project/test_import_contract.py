@@ -24,7 +24,8 @@ def layout(tmp_path: Path) -> Path:
             copy = tmp_path / init.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.touch()
-    for module in ("cdr_core/errors.py", "cdr_core/settings.py", "cdr_core/faults.py", "dags/cdr_recover.py"):
+    modules = ("errors", "addresses", "settings", "faults")
+    for module in (*(f"cdr_core/{name}.py" for name in modules), "dags/cdr_recover.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).touch()
     return tmp_path
@@ -52,6 +53,7 @@ def test_an_empty_layout_keeps_the_contract(layout: Path) -> None:
     ("module", "imports", "rule"),
     [
         ("cdr_core/errors", "cdr_core.settings", "each layer"),
+        ("cdr_core/addresses", "cdr_core.settings", "each layer"),
         ("cdr_core/kernels/x", "cdr_core.flink", "each layer"),
         ("cdr_core/flink/x", "cdr_core.storage", "each layer"),
         ("cdr_core/storage/x", "cdr_core.kernels", "does not look into them"),
