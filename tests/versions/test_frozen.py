@@ -61,6 +61,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("frozen")
     for name, version in VERSIONS.items():
         frozen.unpack(version, folder / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", sys.argv)
+        shell("settings", "--json")  # loads what the shell needs once, not in every process
     with frozen.occupied():
         yield folder
 
