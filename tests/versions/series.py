@@ -37,8 +37,8 @@ PUBLISHING_STEPS = (
     "commit.recorded",
     "listener.after",
     "coordinator.saved",
-    "coordinator.saved then commit.intent",
-    "coordinator.saved then publish.after",
+    "listener.after then commit.intent",
+    "listener.after then publish.after",
 )
 ONE_PASS_STEPS = ("onepass.prepared", "onepass.after-record", "onepass.read.after-done", "onepass.drain.after-done")
 REWRITING_STEPS = (

@@ -38,7 +38,7 @@ ON_POSTGRESQL = {
     "parquet/spill.sealed",
     "parquet/commit.intent",
     "checkpointing/checkpoint.completed",
-    "per-checkpoint/coordinator.saved+publish.after",
+    "per-checkpoint/listener.after+publish.after",
     "export/export.states",
 }
 PARTIAL = {"quarantine", "drop-records"}
