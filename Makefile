@@ -21,7 +21,7 @@ embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
 fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/,kernels flink_formats rescale drain spill metadata audit cli)
 
-.PHONY: help setup check test test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
+.PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -43,6 +43,9 @@ test-fast: setup ## the tests that start no Airflow, Spark, Flink or browser
 
 test-commit: setup ## two committers for 200 rounds at every target, and all 32 ways to one result, of which test runs a sample
 	@TEST_COMMIT_ROUNDS=200 DIFFERENTIAL=all .venv/bin/python -m pytest $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py)
+
+test-wheel: setup ## the wheel, installed by pip into an empty environment, recovers outside of the checkout
+	@WHEEL_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/project/test_wheel.py)
 
 test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
 	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)

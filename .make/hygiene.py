@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -49,7 +50,9 @@ def faults_of_lock(root: Path = ROOT) -> Iterator[str]:
 
 def _wanted(root: Path) -> list[Requirement]:
     pyproject = tomllib.loads((root / "pyproject.toml").read_text())
-    return [Requirement(line) for line in pyproject["project"]["dependencies"] + pyproject["dependency-groups"]["dev"]]
+    extras = chain.from_iterable(pyproject["project"]["optional-dependencies"].values())
+    lines = [*pyproject["project"]["dependencies"], *extras, *pyproject["dependency-groups"]["dev"]]
+    return [Requirement(line) for line in lines]
 
 
 def faults_of_files(root: Path = ROOT) -> Iterator[str]:

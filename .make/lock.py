@@ -17,7 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> int:
     command = [
         str(ROOT / ".venv" / "bin" / "uv"),
-        *("pip", "compile", "pyproject.toml", "--group", "dev", "--output-file", "requirements.lock", "--quiet"),
+        *(
+            "pip",
+            "compile",
+            "pyproject.toml",
+            "--all-extras",
+            "--group",
+            "dev",
+            "--output-file",
+            "requirements.lock",
+            "--quiet",
+        ),
         # One lock for every supported Python and platform, resolved from the oldest.
         *("--universal", "--python-version", "3.11"),
         *("--generate-hashes", "--no-emit-index-url", "--no-annotate", "--custom-compile-command", "make lock"),

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import CdrError, Refused
+from cdr_core.errors import CdrError, Refused, require_extra
 from cdr_core.metadata.failures import UPGRADE_HINT, translate
 
 BUSY_TIMEOUT_SECONDS = 30
@@ -98,6 +98,7 @@ def parse_url(url: str) -> URL:
         raise Refused("the metadata database's URL cannot be parsed", hint="set CDR_DATABASE_URL") from None
     backend = parsed.get_backend_name()
     if backend in {"postgresql", "postgres"}:
+        require_extra("postgres", "a metadata database on PostgreSQL")
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise Refused(f"{backend} cannot hold the metadata", hint="use sqlite:///FILE or postgresql+psycopg://…")

@@ -20,10 +20,11 @@ _UPGRADE_LOCK = 0x63647200
 
 
 def scripts() -> Path:
-    """The folder of migrations, beside the package in a checkout."""
-    folder = Path(cdr_core.__file__).resolve().parent.parent / "sql"
-    if not (folder / "env.py").is_file():
-        raise Refused(f"the migrations are not in {folder}", hint="run cdr from a checkout")
+    """Return the folder of migrations: inside an installed package, beside the package in a checkout."""
+    package = Path(cdr_core.__file__).resolve().parent
+    folder = next((each for each in (package / "_sql", package.parent / "sql") if (each / "env.py").is_file()), None)
+    if folder is None:
+        raise Refused(f"{package} has no migrations", hint="install cdr again")
     return folder
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cdr_core.errors import require_extra
 from cdr_core.phases.unit import run_unit
 from cdr_core.settings import Settings
 from cdr_core.spark.interrupt import interrupt
@@ -44,6 +45,7 @@ class SparkWorkers:
     """See :class:`Workers`. At most one session per process, opened for the first unit and shared by its phases."""
 
     def __init__(self, settings: Settings) -> None:
+        require_extra("spark", "a recovery")
         self._settings = settings
         self._stack = ExitStack()
         self._session: Any = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cdr_core.errors import Refused, Unreadable
+from cdr_core.errors import Refused, Unreadable, require_extra
 from cdr_core.storage import join, storage_for
 
 RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
@@ -105,6 +105,7 @@ def open_table(target: str, owner: Owner) -> Table:
 
 def _open_lake(kind: str, address: str, owner: Owner) -> Table:
     """These libraries take a second to import, so only whoever needs one pays for it."""
+    require_extra(kind, f"a table {kind}:")
     if kind == "iceberg":
         from cdr_core.audit.independent.iceberg import open_iceberg
 

@@ -13,7 +13,7 @@ import google_crc32c
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.errors import Refused
+from cdr_core.errors import Refused, require_extra
 
 COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
@@ -203,10 +203,12 @@ def lake_for(target: str) -> Lake | None:
     """The sink of a target whose files lie in a table of Iceberg or Paimon; ``None`` for any other."""
     kind, _, address = target.partition(":")
     if kind == "iceberg":
+        require_extra("iceberg", "a target iceberg:")
         from cdr_core.commit.sinks.iceberg import IcebergSink
 
         return IcebergSink(address)
     if kind == "paimon":
+        require_extra("paimon", "a target paimon:")
         from cdr_core.commit.sinks.paimon import PaimonSink
 
         return PaimonSink(address)

@@ -53,8 +53,14 @@ def in_a_thread(action_logging: Callable[..., LogAction]) -> Callable[..., LogAc
 
 
 def _write(session: Any, rows: list[Any]) -> None:
+    """Commit the log, then begin the transaction of the action itself with SQLite's write lock.
+
+    SQLite has no row locks: an action that reads first and writes later would otherwise fail where the scheduler or
+    another user changed the rows in between.
+    """
     session.add_all(rows)
     session.commit()
+    session.connection().exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def main() -> None:
