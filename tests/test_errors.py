@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -107,3 +108,11 @@ def test_the_exit_status_of_a_child_becomes_an_error_of_the_same_status(status: 
 @pytest.mark.parametrize("status", [-9, 137, 64, 99])
 def test_a_child_that_was_killed_may_be_retried(status: int) -> None:
     assert from_exit_code(status, "the driver died").retry_helps
+
+
+@pytest.mark.parametrize("extra", sorted(errors.EXTRAS))
+def test_an_absent_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    errors.require_extra(extra, "this")
+    monkeypatch.setattr(errors, "find_spec", lambda _: None)
+    with pytest.raises(errors.Refused, match=re.escape(f'pip install "cdr[{extra}]"')):
+        errors.require_extra(extra, "this")
