@@ -47,8 +47,8 @@ def run(checkout: Path, **pythons: tuple[str, bool]) -> subprocess.CompletedProc
 
 def lines(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """What is told of each Python; the machine's own is among them."""
-    told = (line.removeprefix("ci: Python ").split(": ", 1) for line in done.stdout.splitlines())
-    return {version: text for version, text in told}
+    told = (line.removeprefix("ci: Python ").partition(": ") for line in done.stdout.splitlines())
+    return {version: text for version, _, text in told}
 
 
 def test_each_other_python_has_a_line_with_its_tests(checkout: Path) -> None:
