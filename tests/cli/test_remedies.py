@@ -23,6 +23,7 @@ from cdr_core.metadata import Repository
 from tests.phases.test_quarantine import Damaged
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = re.compile(r"^cdr: run: (cdr .+)$", re.MULTILINE)
@@ -85,18 +86,19 @@ def test_what_is_not_there_is_listed(cdr: Shell, failing: tuple[str, ...]) -> No
     assert cdr(*cdr.printed) == 0
 
 
-def test_an_older_database_is_upgraded(cdr: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_older_shared_database_is_upgraded(cdr: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic import command
 
-    monkeypatch.setenv("CDR_DATABASE_URL", f"sqlite:///{tmp_path / 'older.db'}")
     upgrade = command.upgrade
-    with monkeypatch.context() as patched:
-        patched.setattr(command, "upgrade", lambda config, _: upgrade(config, "0006"))
-        assert cdr("db", "upgrade") == 0
-    assert cdr("list") == 3
-    assert cdr.printed == ["db", "upgrade"]
-    assert cdr(*cdr.printed) == 0
-    assert cdr("list") == 0
+    with running_postgres() as server:
+        monkeypatch.setenv("CDR_DATABASE_URL", server.create())
+        with monkeypatch.context() as patched:
+            patched.setattr(command, "upgrade", lambda config, _: upgrade(config, "0006"))
+            assert cdr("db", "upgrade") == 0
+        assert cdr("list") == 3
+        assert cdr.printed == ["db", "upgrade"]
+        assert cdr(*cdr.printed) == 0
+        assert cdr("list") == 0
 
 
 def test_a_phase_too_early_names_the_one_before(cdr: Shell, checkpoint: FixtureCheckpoint, tmp_path: Path) -> None:
