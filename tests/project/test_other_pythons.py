@@ -54,9 +54,9 @@ def lines(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 def test_each_other_python_has_a_line_with_its_tests(checkout: Path) -> None:
     done = run(checkout, python3_11=("3.11.7", True), python3_12=("3.12.9", True))
     told = lines(done)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "3.11.7" not in told, "the environment's own Python runs all tests elsewhere"
-    assert told["3.12.9"].startswith("set-up ")
+    assert told["3.12.9"].startswith("set-up "), done.stdout + done.stderr
     assert "5 passed" in told["3.12.9"]
     assert not list(checkout.parent.glob("tmp.*")), "no clone is left"
 
