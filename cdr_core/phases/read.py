@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cdr_core.audit.ledger import Entry, total
 from cdr_core.errors import Unbalanced
 from cdr_core.faults import reach
-from cdr_core.flink.checkpoint import METADATA_FILE
+from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.metadata import TRUST_KEY
 from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.quarantine import (
@@ -44,7 +44,7 @@ DROP_RECORDS = "drop_records"
 """The option of a recovery that names the records to be left out."""
 
 EVIDENCE = "evidence"
-"""In the plan's summary: what confirms types and keys, one entry per exchange."""
+"""In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
 
 FIRST = "stage"
 """The step before: a source that is not on this host is brought here."""
@@ -59,7 +59,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
         refuse_shared_chunks(checkpoint)
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
-        evidence = gather_evidence(checkpoint, plan)
+        evidence = _evidence(recovery, checkpoint, plan)
         refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
@@ -71,6 +71,12 @@ def prepare(drive: Drive) -> dict[str, Any]:
             transaction.save_plan(plan.sha256, uri, {**shown, "source_modified": modified.isoformat()})
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
     return with_drops(units(drive.plan), drops)
+
+
+def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan) -> tuple[ExchangeEvidence, ...]:
+    """As it was gathered when the recovery was created; now, if an older version created it."""
+    found = recovery.settings.get(EVIDENCE)
+    return gather_evidence(checkpoint, plan) if found is None else tuple(map(ExchangeEvidence.from_json, found))
 
 
 def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:

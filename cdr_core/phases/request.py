@@ -29,14 +29,14 @@ from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
-from cdr_core.phases.read import DROP_RECORDS
+from cdr_core.phases.read import DROP_RECORDS, EVIDENCE
 from cdr_core.phases.retire import retire
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.unit import TABLE_RAW
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
-from cdr_core.rescale.evidence import gather_evidence, refuse_unproven
+from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
@@ -96,6 +96,7 @@ class CheckedRequest:
     plan: Plan
     target: str
     commit: str
+    evidence: tuple[ExchangeEvidence, ...]
     drops: tuple[str, ...] = ()
 
 
@@ -113,7 +114,8 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     spec = parse_spec(spec_text)
     checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
-    refuse_unproven(gather_evidence(checkpoint, plan), trusted=request.trust_key)
+    evidence = gather_evidence(checkpoint, plan)
+    refuse_unproven(evidence, trusted=request.trust_key)
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
     if drops and request.one_pass:
@@ -138,7 +140,7 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     if not request.one_pass or spills(settings):
         sizes = expected, settings.segment_size, settings.memory_budget
         refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
-    return CheckedRequest(checkpoint, spec_text, plan, target, commit, tuple(map(str, drops)))
+    return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, tuple(map(str, drops)))
 
 
 def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str, *, one_pass: bool) -> None:
@@ -184,6 +186,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             settings={
                 "checkpoint_interval": request.checkpoint_interval,
                 "one_pass": request.one_pass,
+                EVIDENCE: [each.to_json() for each in checked.evidence],
                 **({TRUST_KEY: True} if request.trust_key else {}),
                 **({REPLACE_TOKEN: request.replace} if request.replace else {}),
                 **pinned,

@@ -27,6 +27,7 @@ from cdr_core.rescale.bound import OPAQUE, PlannedExchange
 from cdr_core.rescale.owners import old_owners
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.sampling import ChannelSample, sample_exchange
+from cdr_core.rescale.source import close_files, open_planned
 from cdr_core.rescale.spec import Partitioner
 from cdr_core.rescale.state_source import NO_HEAD, keyed_head
 
@@ -119,8 +120,15 @@ class ExchangeEvidence:
 
 
 def gather_evidence(checkpoint: Checkpoint, plan: Plan) -> tuple[ExchangeEvidence, ...]:
-    """Of every exchange of the plan, in its order. Reads a bounded sample, whatever the checkpoint's size."""
-    return tuple(_examine(checkpoint, plan, number) for number in range(len(plan.exchanges)))
+    """Of every exchange of the plan, in its order. Reads a bounded sample, whatever the checkpoint's size.
+
+    Forgets the checkpoint afterwards: whoever works on it next must notice if another one has taken its place.
+    """
+    try:
+        return tuple(_examine(checkpoint, plan, number) for number in range(len(plan.exchanges)))
+    finally:
+        open_planned.cache_clear()
+        close_files()
 
 
 def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, Unreadable
+from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, SpecRefused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline, output
@@ -260,9 +260,8 @@ def test_a_key_that_is_not_the_jobs_is_noticed_by_where_the_records_were(
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     spec = checkpoint.spec.read_text().replace(*change)
     wrong = RecoveryRequest(str(checkpoint.path), spec, parallelism, f"parquet:{tmp_path / 'out'}")
-    repository, recovery, settings = inline.start(wrong)
-    with pytest.raises(CdrError, match=r"check the record type and the key|does not fit its type"):
-        inline.run_all(repository, recovery, settings)
+    with pytest.raises(SpecRefused, match="is keyed by LONG; correct the job spec"):
+        inline.start(wrong)
     assert output.manifest(tmp_path / "out") is None
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdr_core import settings as settings_module
@@ -67,13 +68,14 @@ class ThreadedWorkers(InlineWorkers):
             self.done.append(f"{drive.phase}/{unit}")
 
 
-def start(request: RecoveryRequest) -> tuple[Repository, str, Settings]:
-    """A recovery in the database of the settings in force."""
+def start(request: RecoveryRequest, *, trust_key: bool = True) -> tuple[Repository, str, Settings]:
+    """A recovery in the database of the settings in force; its key is trusted, as few records cannot prove it."""
     settings = settings_module.load()
     settings.home.mkdir(parents=True, exist_ok=True)
     upgrade(settings.database_url)
     repository = Repository.open(settings.database_url)
-    return repository, create_in(repository, request, settings)[0].id, settings
+    wished = replace(request, trust_key=trust_key)
+    return repository, create_in(repository, wished, settings)[0].id, settings
 
 
 def run(
