@@ -163,6 +163,10 @@ class StartOver(Refused):
     remedy: ClassVar[tuple[str, ...]] = ("--replace",)
 
 
+OTHER_VERSION = "finish it with the cdr that began it, or start over with --replace"
+"""What to do about something that another version stored and this one cannot read."""
+
+
 class PlanRefused(Refused):
     """The checkpoint cannot be moved as asked."""
 

@@ -114,6 +114,13 @@ class Form:
         field.fill(value)
         field.blur()
 
+    def switch(self, param: str) -> None:
+        """Turn a switch on; the box itself is hidden behind what is drawn."""
+        box = self.dialog.locator(f'[name="element_{param}"]')
+        expect(box).to_have_count(1)
+        box.locator("xpath=ancestor::label[1]").click()
+        expect(box).to_be_checked()
+
     def submit(self) -> None:
         self.dialog.get_by_test_id("trigger-dag-submit").click()
 

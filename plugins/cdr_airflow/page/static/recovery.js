@@ -69,7 +69,7 @@ function outcome(answer) {
     parts.push(notice(how, "verdict", sentence, aside, unproven));
   }
   if (answer.state === "CANCELLED") parts.push(notice("warn", "cancelled", "The recovery was cancelled; nothing was published."));
-  if (answer.state === "REPLACED") parts.push(notice("warn", "replaced", "The recovery was replaced: its user started over before anything was published.", h("a", { href: encodeURIComponent(answer.replaced_by), "data-testid": "replaced-by" }, `Open ${answer.replaced_by}`)));
+  if (answer.state === "REPLACED") parts.push(notice("warn", "replaced", "The recovery was replaced: its user started over before anything was published.", h("a", { href: `recoveries/${encodeURIComponent(answer.replaced_by)}`, "data-testid": "replaced-by" }, `Open ${answer.replaced_by}`)));
   if (answer.drill) parts.push(h("p", { class: "quiet" }, "This recovery is a ", h("a", { href: `drills/${encodeURIComponent(answer.drill)}` }, "restore drill"), ": its output is scratch and goes when the drill ends."));
   const facts = [
     ["Records", count(answer.records), "big"], ["In flight", bytes(answer.bytes), "big"],
