@@ -163,8 +163,12 @@ class StartOver(Refused):
     remedy: ClassVar[tuple[str, ...]] = ("--replace",)
 
 
-OTHER_VERSION = "finish it with the cdr that began it, or start over with --replace"
-"""What to do about something that another version stored and this one cannot read."""
+def other_version(what: str, found: object, reads: object) -> StartOver:
+    """The refusal of something that another version stored and this one cannot read, with the ways out."""
+    return StartOver(
+        f"{what} has version {found}, this cdr reads {reads}",
+        hint="finish the recovery with the cdr that began it, or start over with --replace",
+    )
 
 
 class PlanRefused(Refused):

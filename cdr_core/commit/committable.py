@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from cdr_core.errors import OTHER_VERSION, StartOver
+from cdr_core.errors import other_version
 
 COMMITTABLE_VERSION = 3
 """1 did not say whether the subtask was idle: whoever wrote it counts as active. 2 knew no pieces of channels."""
@@ -79,10 +79,7 @@ class Committable:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Committable:
         if value["version"] not in READABLE_VERSIONS:
-            raise StartOver(
-                f"prepared output has version {value['version']}, this cdr reads up to {COMMITTABLE_VERSION}",
-                hint=OTHER_VERSION,
-            )
+            raise other_version("prepared output", value["version"], COMMITTABLE_VERSION)
         files = tuple(PreparedFile.from_json(file) for file in value["files"])
         idle = value["idle"] if value["version"] > 1 else False
         return cls(value["subtask"], value["checkpoint_id"], files, value["watermark"], idle)

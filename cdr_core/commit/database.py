@@ -13,7 +13,7 @@ from cdr_core.commit.coordinator import Commit
 from cdr_core.commit.protocol import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink
 from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, GENERATION, PROOF, RECOVERY, SOURCE, WATERMARK
-from cdr_core.errors import OTHER_VERSION, Refused, StartOver
+from cdr_core.errors import Refused, other_version
 from cdr_core.metadata import CommitState
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ class DatabaseStore:
         if saved is None:
             return None
         if saved.version != LISTENER_STATES_VERSION:
-            raise StartOver(
-                f"the states of commit listeners have version {saved.version}, this cdr reads {LISTENER_STATES_VERSION}",
-                hint=OTHER_VERSION,
-            )
+            raise other_version("the state of commit listeners", saved.version, LISTENER_STATES_VERSION)
         if saved.commit_user != self._rows.user:
             raise Refused(f"recovery {self._rows.recovery.id} commits as {saved.commit_user}, not as {self._rows.user}")
         return saved.listener_states

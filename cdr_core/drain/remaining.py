@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from cdr_core.errors import OTHER_VERSION, Corrupt, StartOver, Where
+from cdr_core.errors import Corrupt, Where, other_version
 from cdr_core.spill.cursor import Cursor, position_of, start_of
 from cdr_core.spill.segments import SpillSet
 
@@ -69,9 +69,7 @@ class Remaining:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Remaining:
         if value["version"] != REMAINING_VERSION:
-            raise StartOver(
-                f"a cut has version {value['version']}, this cdr reads {REMAINING_VERSION}", hint=OTHER_VERSION
-            )
+            raise other_version("a cut", value["version"], REMAINING_VERSION)
         return cls(tuple(Slice(*part) for part in value["slices"]), Cursor(*value["cursor"]))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cdr_core.errors import OTHER_VERSION, CdrError, PlanRefused, SpecRefused, StartOver
+from cdr_core.errors import CdrError, PlanRefused, SpecRefused, other_version
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
 from cdr_core.rescale.announced import is_empty
@@ -85,9 +85,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         value: dict[str, Any] = json.loads(text)
         if value["version"] != PLAN_VERSION:
-            raise StartOver(
-                f"the stored plan has version {value['version']}, this cdr reads {PLAN_VERSION}", hint=OTHER_VERSION
-            )
+            raise other_version("the stored plan", value["version"], PLAN_VERSION)
         return cls(
             value["version"],
             value["checkpoint"],

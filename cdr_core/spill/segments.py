@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cdr_core.audit.ledger import Entry
-from cdr_core.errors import OTHER_VERSION, StartOver
+from cdr_core.errors import other_version
 
 HEADER = struct.Struct(">iii")
 MANIFEST_VERSION = 2
@@ -74,10 +74,7 @@ class SpillSet:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SpillSet:
         if value["version"] not in READABLE_VERSIONS:
-            raise StartOver(
-                f"a spill manifest has version {value['version']}, this cdr reads up to {MANIFEST_VERSION}",
-                hint=OTHER_VERSION,
-            )
+            raise other_version("a spill manifest", value["version"], MANIFEST_VERSION)
         return cls(
             value["subtask"],
             tuple(SpillFile(**file) for file in value["files"]),
