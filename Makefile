@@ -15,11 +15,12 @@ RUNS ?=
 SCREENSHOTS ?=
 SEED ?=
 UPGRADE ?=
+PROCESSES ?=
 
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/,kernels flink_formats rescale drain spill metadata audit cli)
+fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/,kernels flink_formats/types rescale metadata cli)
 
 .PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
 
@@ -39,7 +40,7 @@ test: setup ## the tests; ARGS="tests/flink -x" for some of them
 
 # No Airflow, browser, Flink, chaos or Spark server: what a supported Python has to show besides the demo.
 test-fast: setup ## the tests that start no Airflow, Spark, Flink or browser
-	@.venv/bin/python -m pytest -n $$(nproc) --maxprocesses 4 --dist loadfile $(or $(ARGS),$(fast))
+	@.venv/bin/python -m pytest -n $(or $(PROCESSES),$$(nproc)) --maxprocesses 4 --dist loadfile $(or $(ARGS),$(fast))
 
 test-commit: setup ## two committers for 200 rounds at every target, and all 32 ways to one result, of which test runs a sample
 	@TEST_COMMIT_ROUNDS=200 DIFFERENTIAL=all .venv/bin/python -m pytest $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py)

@@ -172,6 +172,9 @@ def _compile_kernels() -> None:
 
 
 def _warm_up() -> None:
+    if os.environ.get("WARM_UP") == "no":
+        say("    left out, as WARM_UP=no asks; Spark starts more slowly")
+        return
     try:
         _run("warming up", str(PYTHON), "-m", "cdr_core.spark.warmup", seconds=WARM_UP_SECONDS)
     except Failed as failure:
