@@ -304,6 +304,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Tables have a column raw, the bytes of each record; without it cdr verify compares values",
     ),
     Setting(
+        "show_samples",
+        _parse_flag,
+        "true",
+        "",
+        "Plan, log of read, and page show sample rows and the range of every field; off where values must not be seen",
+    ),
+    Setting(
         "export_root",
         _place,
         "",
@@ -398,6 +405,7 @@ class Settings:
     retained_checkpoints: int
     commit: str
     table_raw: bool
+    show_samples: bool
     export_root: str
     pin_files: bool
     approval: bool

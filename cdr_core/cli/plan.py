@@ -91,7 +91,7 @@ def describe(
     checkpoint = open_checkpoint(path)
     examined = _examine(checkpoint, spec, parallelism, settings)
     planned, refused = examined.plan, list(examined.refusals)
-    evidence = gather_evidence(checkpoint, planned)
+    evidence = gather_evidence(checkpoint, planned, shown=settings.show_samples)
     refused += [refusal for each in evidence for refusal in each.refusals(trusted=trust_key)]
     refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused, trust_key=trust_key)
     state, blocked = _other_state(checkpoint, spec, parallelism, to)

@@ -59,7 +59,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
         refuse_shared_chunks(checkpoint)
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
-        evidence = _evidence(recovery, checkpoint, plan)
+        evidence = _evidence(recovery, checkpoint, plan, shown=drive.settings.show_samples)
         refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
@@ -73,10 +73,12 @@ def prepare(drive: Drive) -> dict[str, Any]:
     return with_drops(units(drive.plan), drops)
 
 
-def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan) -> tuple[ExchangeEvidence, ...]:
+def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan, *, shown: bool) -> tuple[ExchangeEvidence, ...]:
     """As it was gathered when the recovery was created; now, if an older version created it."""
     found = recovery.settings.get(EVIDENCE)
-    return gather_evidence(checkpoint, plan) if found is None else tuple(map(ExchangeEvidence.from_json, found))
+    if found is None:
+        return gather_evidence(checkpoint, plan, shown=shown)
+    return tuple(map(ExchangeEvidence.from_json, found))
 
 
 def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:

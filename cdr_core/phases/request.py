@@ -114,7 +114,7 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     spec = parse_spec(spec_text)
     checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
-    evidence = gather_evidence(checkpoint, plan)
+    evidence = gather_evidence(checkpoint, plan, shown=settings.show_samples)
     refuse_unproven(evidence, trusted=request.trust_key)
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)

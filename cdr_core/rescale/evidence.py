@@ -119,13 +119,15 @@ class ExchangeEvidence:
         )
 
 
-def gather_evidence(checkpoint: Checkpoint, plan: Plan) -> tuple[ExchangeEvidence, ...]:
+def gather_evidence(checkpoint: Checkpoint, plan: Plan, *, shown: bool = True) -> tuple[ExchangeEvidence, ...]:
     """Of every exchange of the plan, in its order. Reads a bounded sample, whatever the checkpoint's size.
+
+    ``shown``: whether values of records may be seen.
 
     Forgets the checkpoint afterwards: whoever works on it next must notice if another one has taken its place.
     """
     try:
-        return tuple(_examine(checkpoint, plan, number) for number in range(len(plan.exchanges)))
+        return tuple(_examine(checkpoint, plan, number, shown=shown) for number in range(len(plan.exchanges)))
     finally:
         open_planned.cache_clear()
         close_files()
@@ -143,7 +145,7 @@ def keys_are_proven(evidence: Sequence[ExchangeEvidence]) -> bool:
     return not any(exchange.key_is_unproven for exchange in evidence)
 
 
-def _examine(checkpoint: Checkpoint, plan: Plan, number: int) -> ExchangeEvidence:
+def _examine(checkpoint: Checkpoint, plan: Plan, number: int, *, shown: bool) -> ExchangeEvidence:
     exchange = plan.exchanges[number]
     if exchange.record == OPAQUE.text:
         return ExchangeEvidence(exchange.name, None, None, Sample())
@@ -155,8 +157,8 @@ def _examine(checkpoint: Checkpoint, plan: Plan, number: int) -> ExchangeEvidenc
     empty = {sample.number for sample in samples if sample.whole and not len(sample.starts)}
     decides = judged.fits and any(plan.channels[n].bytes and n not in empty for n in several)
     wrong = (wrong_types, judged.wrong_type, judged.wrong_places if decides else "")
-    shown = _shown(exchange, samples)
-    return ExchangeEvidence(exchange.name, judged.finding, types, shown, decides, tuple(filter(None, wrong)))
+    sample = _shown(exchange, samples) if shown else Sample(sum(len(each.starts) for each in samples))
+    return ExchangeEvidence(exchange.name, judged.finding, types, sample, decides, tuple(filter(None, wrong)))
 
 
 def _is_keyed(exchange: PlannedExchange) -> bool:
@@ -177,6 +179,10 @@ def _judge_types(exchange: PlannedExchange, head: KeyedHead) -> tuple[Finding, s
     return Finding(False, "nothing in the checkpoint tells the types of these records"), ""
 
 
+_JOIN_INPUTS: Final = {"left-records": 0, "right-records": 1}
+"""States of a SQL join, by the gate whose records they hold."""
+
+
 def _record_states(head: KeyedHead, gate: int) -> list[tuple[str, Serializer]]:
     """States of Flink's own operators that hold the records of a gate as they arrive."""
     windows = any(state.name.endswith("window-timers") for state in head.states)
@@ -190,7 +196,7 @@ def _record_states(head: KeyedHead, gate: int) -> list[tuple[str, Serializer]]:
                 found.append((state.name, value.parts[0]))
             elif state.kind == "REDUCING":
                 found.append((state.name, value))
-        if state.name == ("left-records", "right-records")[gate] if gate < 2 else False:
+        if _JOIN_INPUTS.get(state.name) == gate:
             found += [(state.name, row) for row in _joined(value)]
     return found
 

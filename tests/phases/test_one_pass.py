@@ -282,7 +282,7 @@ def test_a_source_on_s3_is_fetched_once_however_many_subtasks_read_it(
     inline.start(wish)  # which looks at a sample
     client.ranges.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("cdr_core.phases.request.gather_evidence", lambda *_: ())
+        patched.setattr("cdr_core.phases.request.gather_evidence", lambda *_, **__: ())
         after, _ = passed(wish)
     assert after.table == before.table
     assert after.ledgers == before.ledgers

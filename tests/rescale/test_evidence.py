@@ -230,6 +230,16 @@ def test_a_sql_join_proves_the_types_of_its_inputs(tmp_path: Path, monkeypatch: 
         assert refusal is not None, wrong
 
 
+def test_values_can_be_kept_from_view(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(generated(tmp_path / "chk-1", "3", "200kB"))
+    plan = make_plan(checkpoint, parse_spec(KEYED), parse_parallelism("2"), SPLIT)
+    (found,) = gather_evidence(checkpoint, plan, shown=False)
+    assert found.key is not None
+    assert found.key.proven
+    assert found.sample.records > 0
+    assert (found.sample.rows, found.sample.ranges) == ((), {})
+
+
 def test_evidence_survives_its_json(fixture_checkpoint: FixtureCheckpoints) -> None:
     fixture = fixture_checkpoint("f_p3_thr0", 2)
     found = _evidence(str(fixture.path), fixture.spec.read_text(), "2")
