@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from cdr_core.errors import CdrError, SpecRefused, UnprovenKey
+from cdr_core.errors import SpecRefused, UnprovenKey
 from cdr_core.flink.checkpoint import Checkpoint
-from cdr_core.flink.decode import BadValue, decode_values
-from cdr_core.flink.decode.render import json_fields
+from cdr_core.flink.decode import BadValue
 from cdr_core.flink.keys import groups_of, key_hashes, key_type
 from cdr_core.flink.state.agreement import agrees, type_text
 from cdr_core.flink.state.serializers import KeyedHead, Serializer
 from cdr_core.rescale.bound import OPAQUE, PlannedExchange
 from cdr_core.rescale.owners import old_owners
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.sample_values import Sample, show_values
 from cdr_core.rescale.sampling import ChannelSample, sample_exchange
 from cdr_core.rescale.source import close_files, open_planned
 from cdr_core.rescale.spec import Partitioner
@@ -33,10 +31,6 @@ from cdr_core.rescale.state_source import NO_HEAD, keyed_head
 
 PROVEN_BELOW: Final = 1e-6
 """A key is proven when a wrong one would fit the sample with a smaller probability."""
-SHOWN_ROWS: Final = 3
-DECODED_RECORDS: Final = 4096
-"""Records of an exchange whose values are decoded for the people who look at them."""
-LONGEST_TEXT: Final = 40
 BY_HAND: Final = "by hand"
 UNPROVEN: Final = "unproven"
 CORRECT: Final = "correct the job spec: another field or type, or another order of the key's fields"
@@ -57,15 +51,6 @@ class Finding:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Finding:
         return cls(value["proven"], value["reason"], value["from"])
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field."""
-
-    records: int = 0
-    rows: tuple[Mapping[str, Any], ...] = ()
-    ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +142,7 @@ def _examine(checkpoint: Checkpoint, plan: Plan, number: int, *, shown: bool) ->
     empty = {sample.number for sample in samples if sample.whole and not len(sample.starts)}
     decides = judged.fits and any(plan.channels[n].bytes and n not in empty for n in several)
     wrong = (wrong_types, judged.wrong_type, judged.wrong_places if decides else "")
-    sample = _shown(exchange, samples) if shown else Sample(sum(len(each.starts) for each in samples))
+    sample = show_values(exchange, samples) if shown else Sample(sum(len(each.starts) for each in samples))
     return ExchangeEvidence(exchange.name, judged.finding, types, sample, decides, tuple(filter(None, wrong)))
 
 
@@ -300,53 +285,3 @@ def _judge_places(exchange: PlannedExchange, keys: _Keys) -> tuple[Finding, str]
 def _log10_ways(total: int, wrong: int) -> float:
     """How many choices of exceptions there are: each makes a coincidence likelier."""
     return (math.lgamma(total + 1) - math.lgamma(wrong + 1) - math.lgamma(total - wrong + 1)) / math.log(10)
-
-
-def _shown(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> Sample:
-    records = sum(len(sample.starts) for sample in samples)
-    share = max(DECODED_RECORDS // max(len(samples), 1), SHOWN_ROWS)
-    decoded = [values for sample in samples if (values := _decoded(exchange, sample, share)) is not None]
-    if not decoded:
-        return Sample(records)
-    values = pa.concat_arrays(decoded)
-    rows = tuple(_shortened(row) for row in json_fields(values.slice(0, SHOWN_ROWS)) if row is not None)
-    ranges = {
-        f.name: found for i, f in enumerate(values.type) if (found := _range(f.name, values.field(i))) is not None
-    }
-    return Sample(records, rows, ranges)
-
-
-def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> Any:
-    starts, ends = sample.starts[:limit], sample.ends[:limit]
-    while len(starts):
-        try:
-            return decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
-        except BadValue as error:
-            starts, ends = starts[: error.record], ends[: error.record]
-        except CdrError:
-            return None
-    return None
-
-
-def _range(name: str, column: Any) -> tuple[Any, Any] | None:
-    try:
-        found = pc.min_max(column)
-    except pa.ArrowNotImplementedError:
-        return None
-    ends = pa.StructArray.from_arrays(
-        [pa.array([found["min"].as_py(), found["max"].as_py()], column.type)], names=[name]
-    )
-    low, high = (_short(row[name]) for row in json_fields(ends) if row is not None)
-    return low, high
-
-
-def _shortened(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _short(value) for name, value in row.items()}
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 1] + "…"
-    if isinstance(value, dict):
-        return _shortened(value)
-    return [_short(each) for each in value[:SHOWN_ROWS]] if isinstance(value, list) else value

@@ -12,6 +12,7 @@ from cdr_core.rescale import evidence as module
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, keys_are_proven
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import make_plan
+from cdr_core.rescale.sample_values import SHOWN_ROWS
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec
 from tests.flink_formats.test_serializers import HEADS
@@ -44,7 +45,7 @@ def test_the_right_key_of_a_real_checkpoint_is_proven(
     assert found.key.proven, found.key.reason
     assert _refusal(found) is None
     assert found.sample.records > 0
-    assert len(found.sample.rows) == module.SHOWN_ROWS
+    assert len(found.sample.rows) == SHOWN_ROWS
 
 
 @pytest.mark.parametrize(

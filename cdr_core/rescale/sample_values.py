@@ -1,0 +1,81 @@
+"""Values of sampled records, as people see them: garbage from a wrong type is visible at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdr_core.errors import CdrError
+from cdr_core.flink.decode import BadValue, decode_values
+from cdr_core.flink.decode.render import json_fields
+from cdr_core.rescale.bound import PlannedExchange
+from cdr_core.rescale.sampling import ChannelSample
+
+SHOWN_ROWS: Final = 3
+DECODED_RECORDS: Final = 4096
+"""Records of an exchange whose values are decoded."""
+LONGEST_TEXT: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field."""
+
+    records: int = 0
+    rows: tuple[Mapping[str, Any], ...] = ()
+    ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> Sample:
+    """The first rows, and the range of each field that has one."""
+    records = sum(len(sample.starts) for sample in samples)
+    share = max(DECODED_RECORDS // max(len(samples), 1), SHOWN_ROWS)
+    decoded = [values for sample in samples if (values := _decoded(exchange, sample, share)) is not None]
+    if not decoded:
+        return Sample(records)
+    values = pa.concat_arrays(decoded)
+    rows = tuple(_shortened(row) for row in json_fields(values.slice(0, SHOWN_ROWS)) if row is not None)
+    ranges = {
+        f.name: found for i, f in enumerate(values.type) if (found := _range(f.name, values.field(i))) is not None
+    }
+    return Sample(records, rows, ranges)
+
+
+def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> Any:
+    starts, ends = sample.starts[:limit], sample.ends[:limit]
+    while len(starts):
+        try:
+            return decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
+        except BadValue as error:
+            starts, ends = starts[: error.record], ends[: error.record]
+        except CdrError:
+            return None
+    return None
+
+
+def _range(name: str, column: Any) -> tuple[Any, Any] | None:
+    try:
+        found = pc.min_max(column)
+    except pa.ArrowNotImplementedError:
+        return None
+    ends = pa.StructArray.from_arrays(
+        [pa.array([found["min"].as_py(), found["max"].as_py()], column.type)], names=[name]
+    )
+    low, high = (_short(row[name]) for row in json_fields(ends) if row is not None)
+    return low, high
+
+
+def _shortened(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _short(value) for name, value in row.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 1] + "…"
+    if isinstance(value, dict):
+        return _shortened(value)
+    return [_short(each) for each in value[:SHOWN_ROWS]] if isinstance(value, list) else value
