@@ -98,7 +98,7 @@ def describe(
     refused = list({str(error): error for error in (*refused, *blocked)}.values())
     sizes = payload_sizes(checkpoint, planned)
     outlook = estimated(planned, sizes, settings.segment_size)
-    warnings: list[str] = []
+    warnings = [f"exchange {each.name}: {each.sample.misfit}" for each in evidence if each.sample.misfit]
     if (exact or (exact is None and sum(sizes) <= COUNTED_UP_TO)) and not examined.refusals:
         try:
             counts = [count_channel(planned, number) for number in range(len(planned.channels))]

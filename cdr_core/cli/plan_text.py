@@ -23,7 +23,7 @@ def text_of(value: Mapping[str, Any]) -> Iterator[str]:
         f"  in flight: {records}{size(totals['bytes'])} in {totals['channels']:,} channels, "
         f"{totals['ambiguous']:,} of them ambiguous"
     )
-    if not value["refused"]:
+    if not value["refused"] and not any(each["evidence"]["sample"]["misfit"] for each in value["exchanges"]):
         yield f"  expected verdict: {verdict_text('balanced', proven=value['proven'])}"
     for exchange in value["exchanges"]:
         yield from _exchange(exchange)

@@ -49,7 +49,7 @@ def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refus
     places = ", ".join(f"commit {number} at {location}" for number, location in published) or "everything it recovers"
     return Refused(
         f"recovery {recovery_id} cannot be started over: it has published {places}",
-        hint=f"finish it by: cdr resume {recovery_id}, or choose another target",
+        hint=f"choose another target, or see what is left of it by: cdr status {recovery_id}",
     )
 
 

@@ -27,7 +27,7 @@ from cdr_core.phases.quarantine import (
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
-from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
+from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven, without_idle_checks
 from cdr_core.rescale.other_elements import Last
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -61,6 +61,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
         evidence = _evidence(recovery, checkpoint, plan, shown=drive.settings.show_samples)
         refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
+        plan = without_idle_checks(plan, evidence)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
         uri = drive.workspace.attempt(drive.epoch, "plan.json")

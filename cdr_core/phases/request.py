@@ -28,7 +28,7 @@ from cdr_core.phases.coordination import AT_END, TABLES, mode_for
 from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
-from cdr_core.phases.quarantine import FAIL, ON_CORRUPT
+from cdr_core.phases.quarantine import FAIL, ON_CORRUPT, shows_values
 from cdr_core.phases.read import DROP_RECORDS, EVIDENCE
 from cdr_core.phases.retire import retire
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
@@ -115,7 +115,7 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
     evidence = gather_evidence(checkpoint, plan, shown=settings.show_samples)
-    refuse_unproven(evidence, trusted=request.trust_key)
+    refuse_unproven(evidence, trusted=request.trust_key, needs_values=_needs_values(request))
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
     if drops and request.one_pass:
@@ -141,6 +141,14 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
         sizes = expected, settings.segment_size, settings.memory_budget
         refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
     return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, tuple(map(str, drops)))
+
+
+def _needs_values(request: RecoveryRequest) -> bool:
+    """Whether records that do not fit their type stop the recovery: damaged ones may be put aside."""
+    try:
+        return shows_values(request.to)
+    except Refused:
+        return False  # a target that is none is refused by name
 
 
 def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str, *, one_pass: bool) -> None:

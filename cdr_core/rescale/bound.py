@@ -30,7 +30,8 @@ class PlannedExchange:
     ``key`` is empty where the record is OPAQUE, since nobody could find it there. ``owner`` is the owner function of a
     custom exchange (``module:function``), else empty. ``max_parallelism`` is the downstream operator's. ``pointwise``:
     a subtask numbers its channels by the few subtasks that it is connected with, not by all subtasks of the other end;
-    parallelism stays then.
+    parallelism stays then. ``key_checked``: a record on its way to a subtask that does not own its key is an error; not
+    so where the key is known to be wrong and nothing depends on it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class PlannedExchange:
     new_up: int
     new_down: int
     pointwise: bool = False
+    key_checked: bool = True
 
     @property
     def moved(self) -> bool:

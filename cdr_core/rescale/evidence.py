@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +31,9 @@ from cdr_core.rescale.state_source import NO_HEAD, keyed_head
 
 PROVEN_BELOW: Final = 1e-6
 """A key is proven when a wrong one would fit the sample with a smaller probability."""
+FEW: Final = 2
+DAMAGED_SHARE: Final = 50
+"""Up to so many misplaced keys, or one in so many, may be damaged records; more of them are another key's."""
 BY_HAND: Final = "by hand"
 UNPROVEN: Final = "unproven"
 CORRECT: Final = "correct the job spec: another field or type, or another order of the key's fields"
@@ -58,7 +61,8 @@ class ExchangeEvidence:
     """Of one exchange. ``key`` is ``None`` where no key decides anything, ``types`` where the record is OPAQUE.
 
     ``decides``: records of the exchange go to one new subtask or another by their key, so that an unproven key is
-    refused unless the user trusts it. ``contradictions`` are refused in any case.
+    refused unless the user trusts it. ``contradictions`` are refused in any case. ``empty``: no record is in flight.
+    ``misplaced``: sampled records lie on subtasks that do not own their keys.
     """
 
     name: str
@@ -67,15 +71,19 @@ class ExchangeEvidence:
     sample: Sample
     decides: bool = False
     contradictions: tuple[str, ...] = ()
+    empty: bool = False
+    misplaced: bool = False
 
     @property
     def key_is_unproven(self) -> bool:
         """Whether records in flight went by a key that nothing confirms."""
-        return self.key is not None and not self.key.proven and self.sample.records > 0
+        return self.key is not None and not self.key.proven and not self.empty
 
-    def refusals(self, *, trusted: bool) -> list[SpecRefused]:
-        """Why this exchange must not be recovered with this spec."""
+    def refusals(self, *, trusted: bool, needs_values: bool = False) -> list[SpecRefused]:
+        """Why this exchange must not be recovered with this spec. ``needs_values``: the target is made of values."""
         found = [SpecRefused(text, hint=CORRECT) for text in self.contradictions]
+        if needs_values and self.sample.misfit:
+            found.append(SpecRefused(f"exchange {self.name}: {self.sample.misfit}", hint=CORRECT))
         if found or self.key is None or self.key.proven or not self.decides or trusted:
             return found
         return [UnprovenKey(f"exchange {self.name}: its key is unproven: {self.key.reason}", hint=TRUST)]
@@ -87,6 +95,8 @@ class ExchangeEvidence:
             "types": None if self.types is None else self.types.to_json(),
             "decides": self.decides,
             "contradictions": list(self.contradictions),
+            "empty": self.empty,
+            "misplaced": self.misplaced,
             "sample": asdict(self.sample),
         }
 
@@ -98,9 +108,11 @@ class ExchangeEvidence:
             value["name"],
             None if value["key"] is None else Finding.from_json(value["key"]),
             None if value["types"] is None else Finding.from_json(value["types"]),
-            Sample(sample["records"], tuple(sample["rows"]), ranges),
+            Sample(sample["records"], tuple(sample["rows"]), ranges, sample["misfit"]),
             value["decides"],
             tuple(value["contradictions"]),
+            value["empty"],
+            value["misplaced"],
         )
 
 
@@ -118,11 +130,18 @@ def gather_evidence(checkpoint: Checkpoint, plan: Plan, *, shown: bool = True) -
         close_files()
 
 
-def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool) -> None:
+def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool, needs_values: bool = False) -> None:
     """Raise the first refusal, if there is one."""
     for exchange in evidence:
-        for refusal in exchange.refusals(trusted=trusted):
+        for refusal in exchange.refusals(trusted=trusted, needs_values=needs_values):
             raise refusal
+
+
+def without_idle_checks(plan: Plan, evidence: Sequence[ExchangeEvidence]) -> Plan:
+    """The plan in which a key that the records contradict is not checked where nothing depends on it."""
+    loose = {each.name for each in evidence if each.misplaced and not each.decides}
+    exchanges = tuple(replace(each, key_checked=False) if each.name in loose else each for each in plan.exchanges)
+    return replace(plan, exchanges=exchanges)
 
 
 def keys_are_proven(evidence: Sequence[ExchangeEvidence]) -> bool:
@@ -142,8 +161,20 @@ def _examine(checkpoint: Checkpoint, plan: Plan, number: int, *, shown: bool) ->
     empty = {sample.number for sample in samples if sample.whole and not len(sample.starts)}
     decides = judged.fits and any(plan.channels[n].bytes and n not in empty for n in several)
     wrong = (wrong_types, judged.wrong_type, judged.wrong_places if decides else "")
-    sample = show_values(exchange, samples) if shown else Sample(sum(len(each.starts) for each in samples))
-    return ExchangeEvidence(exchange.name, judged.finding, types, sample, decides, tuple(filter(None, wrong)))
+    sample = show_values(exchange, samples)
+    if not shown:
+        sample = replace(sample, rows=(), ranges={})
+    with_data = {n for n, channel in enumerate(plan.channels) if channel.exchange == number and channel.bytes}
+    return ExchangeEvidence(
+        exchange.name,
+        judged.finding,
+        types,
+        sample,
+        decides,
+        tuple(filter(None, wrong)),
+        empty=with_data <= empty,
+        misplaced=judged.misplaced,
+    )
 
 
 def _is_keyed(exchange: PlannedExchange) -> bool:
@@ -211,6 +242,7 @@ class _Judged:
     wrong_type: str = ""
     wrong_places: str = ""
     fits: bool = True
+    misplaced: bool = False
 
 
 _NO_KEY: Final = _Judged(None)
@@ -230,7 +262,8 @@ def _judge_key(exchange: PlannedExchange, head: KeyedHead, samples: Sequence[Cha
         reason = "no sampled record fits the record type" if keys.unfit else "its channels cannot be read"
         return _Judged(Finding(False, reason), fits=False)
     finding, wrong = _judge_places(exchange, keys)
-    return _Judged(finding, wrong_places=f"{named} is wrong: {wrong}" if wrong else "")
+    wrong_places = f"{named} is wrong: {wrong}" if wrong else ""
+    return _Judged(finding, wrong_places=wrong_places, misplaced=not keys.owned.all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,23 +298,17 @@ def _judge_places(exchange: PlannedExchange, keys: _Keys) -> tuple[Finding, str]
     total, right = len(keys.owned), int(np.count_nonzero(keys.owned))
     wrong = total - right
     if not total:
-        return Finding(False, "no records are in flight"), ""
+        return Finding(False, "no record is in flight, or none is short enough for a sample"), ""
     if exchange.old_down == 1:
         return Finding(False, "at parallelism 1 every key lies on the right subtask"), ""
     owned = np.bincount(old_owners(exchange), minlength=exchange.old_down) / exchange.max_parallelism
-    chance = float(np.log10(owned[keys.downs[keys.owned]]).sum()) + _log10_ways(total, wrong)
-    if wrong and 2 * wrong >= total * (1 - float(owned.mean())):
+    chance = float(np.log10(owned[keys.downs]).sum())
+    if wrong:
         text = f"{wrong:,} of {total:,} sampled keys belong to other subtasks than the ones they were on their way to"
-        return Finding(False, text), text
-    exceptions = f", {wrong:,} damaged ones apart" if wrong else ""
+        return Finding(False, text), text if wrong > max(FEW, total // DAMAGED_SHARE) else ""
     if chance < math.log10(PROVEN_BELOW):
-        keys_text = f"{right:,} distinct keys lie on the subtasks that own them{exceptions}"
-        return Finding(True, f"{keys_text}; by chance with probability 1e{math.floor(chance)}"), ""
+        text = f"{right:,} distinct keys lie on the subtasks that own them"
+        return Finding(True, f"{text}; by chance with probability 1e{math.floor(chance)}"), ""
     plural = "key lies" if right == 1 else "keys lie"
-    text = f"only {right:,} distinct {plural} on the subtasks that own them{exceptions}"
+    text = f"only {right:,} distinct {plural} on the subtasks that own them"
     return Finding(False, f"{text}; by chance with probability {10**chance:.2g}"), ""
-
-
-def _log10_ways(total: int, wrong: int) -> float:
-    """How many choices of exceptions there are: each makes a coincidence likelier."""
-    return (math.lgamma(total + 1) - math.lgamma(wrong + 1) - math.lgamma(total - wrong + 1)) / math.log(10)

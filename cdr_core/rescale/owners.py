@@ -29,6 +29,8 @@ class Misplaced(SpecRefused):
     The caller knows the channel and raises it again with ``at`` so that the message says where.
     """
 
+    remedy = ("--on-corrupt", "quarantine", "--replace")
+
     def __init__(self, what: str, *, where: Where = NOWHERE, hint: str = "", record: int = -1) -> None:
         super().__init__(what, where=where, hint=hint)
         self.record = record
@@ -108,6 +110,8 @@ def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], 
 
     Another key group shows that the spec is wrong, or the bytes are: Misplaced.
     """
+    if not exchange.key_checked:
+        return
     owners = _owners_of(exchange.old_down, exchange.max_parallelism)[groups]
     wrong = np.flatnonzero(owners != where.subtask)
     if len(wrong):

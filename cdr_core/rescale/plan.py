@@ -99,7 +99,9 @@ class Plan:
 
 
 def _fields(value: Plan | PlannedExchange | Subtask | VirtualChannel) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
+    """``key_checked`` only where it is false: plans from before it have the same hash."""
+    found = {name: getattr(value, name) for name in value.__slots__}
+    return {name: each for name, each in found.items() if (name, each) != ("key_checked", True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,7 @@ def first_bad(exchange: PlannedExchange, down: int, window: Window, *, shown: bo
         groups = key_groups(description, exchange.key, window.data, *keys, exchange.max_parallelism)
     owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
     wrong = np.flatnonzero(owners != down)
-    if len(wrong):
+    if len(wrong) and exchange.key_checked:
         owner = owners[wrong[0]]
         return int(places[wrong[0]]), f"a record's key belongs to old subtask {owner}, it was on its way to {down}"
     return found

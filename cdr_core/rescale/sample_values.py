@@ -23,20 +23,28 @@ LONGEST_TEXT: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field."""
+    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field.
+
+    ``misfit`` says that no record fits its type, and why; empty where some do.
+    """
 
     records: int = 0
     rows: tuple[Mapping[str, Any], ...] = ()
     ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    misfit: str = ""
 
 
 def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> Sample:
     """The first rows, and the range of each field that has one."""
     records = sum(len(sample.starts) for sample in samples)
     share = max(DECODED_RECORDS // max(len(samples), 1), SHOWN_ROWS)
-    decoded = [values for sample in samples if (values := _decoded(exchange, sample, share)) is not None]
+    decoded, complaints = [], []
+    for sample in samples:
+        values, complaint = _decoded(exchange, sample, share)
+        decoded += [values] if values is not None else []
+        complaints += [complaint] if values is None and complaint else []
     if not decoded:
-        return Sample(records)
+        return Sample(records, misfit=_misfit(exchange, complaints))
     values = pa.concat_arrays(decoded)
     rows = tuple(_shortened(row) for row in json_fields(values.slice(0, SHOWN_ROWS)) if row is not None)
     ranges = {
@@ -45,16 +53,28 @@ def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> 
     return Sample(records, rows, ranges)
 
 
-def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> Any:
-    starts, ends = sample.starts[:limit], sample.ends[:limit]
+def _misfit(exchange: PlannedExchange, complaints: Sequence[str]) -> str:
+    """Damage hits one channel or another; where the first records of all of several do not fit, the type is wrong."""
+    if len(complaints) < 2:
+        return ""
+    return (
+        f"not even the first records of its {len(complaints)} sampled channels fit {exchange.record}: {complaints[0]}"
+    )
+
+
+def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> tuple[Any, str]:
+    """The values up to the first that does not fit, ``None`` if there are none; and what is wrong with that one."""
+    starts, ends, complaint = sample.starts[:limit], sample.ends[:limit], ""
     while len(starts):
         try:
-            return decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
+            values = decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
+            return values, complaint
         except BadValue as error:
+            complaint = error.complaint
             starts, ends = starts[: error.record], ends[: error.record]
-        except CdrError:
-            return None
-    return None
+        except CdrError as error:
+            return None, error.what
+    return None, complaint
 
 
 def _range(name: str, column: Any) -> tuple[Any, Any] | None:

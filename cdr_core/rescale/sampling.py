@@ -72,12 +72,12 @@ def _sample(plan: Plan, number: int, share: int) -> ChannelSample:
         channel, cut = _beginning(plan, number, share)
         data = np.empty(min(channel.size, share), np.uint8)
         channel.copy(0, len(data), data)
-        first = int.from_bytes(data[: frames.LENGTH_BYTES].tobytes(), "big", signed=True) + frames.LENGTH_BYTES
-        if share < first <= LARGEST_RECORD:
-            return _sample(plan, number, first)
         capacity = min(MOST_RECORDS, len(data) // frames.SMALLEST_FRAME + 1)
         starts, ends, tags = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int8)
         count, used, outcome = frames.scan_frames(data, len(data), starts, ends, tags, np.iinfo(np.int64).max)
+        wanted = 0 if np.any(tags[:count] <= frames.TAG_RECORD) else _next_end(data, used)
+        if share < wanted <= LARGEST_RECORD:
+            return _sample(plan, number, wanted)
         times, values = np.empty(count, np.int64), np.empty(count, np.int64)
         frames.element_times(data, starts[:count], tags[:count], times, values)
         records = tags[:count] <= frames.TAG_RECORD
@@ -85,6 +85,13 @@ def _sample(plan: Plan, number: int, share: int) -> ChannelSample:
         sound = outcome in (frames.OK, frames.FULL)
         return ChannelSample(number, down, data, values[records], ends[:count][records], whole and sound, sound)
     return ChannelSample(number, down, np.zeros(0, np.uint8), nothing, nothing, whole=False, sound=False)
+
+
+def _next_end(data: npt.NDArray[np.uint8], at: int) -> int:
+    """Where the frame at a place ends; 0 where not even its length is there."""
+    length = data[at : at + frames.LENGTH_BYTES]
+    whole = len(length) == frames.LENGTH_BYTES
+    return at + frames.LENGTH_BYTES + int.from_bytes(length.tobytes(), "big", signed=True) if whole else 0
 
 
 def _beginning(plan: Plan, number: int, share: int) -> tuple[ChannelBytes, bool]:

@@ -161,7 +161,7 @@ def test_a_published_recovery_is_not_started_over_and_its_result_is_shown(
     assert cdr(*_words(checkpoint, tmp_path / "out")) == 0
     assert cdr(*_words(checkpoint, tmp_path / "out", "--replace")) == 3
     assert "manifest-1.json" in cdr.err
-    assert cdr.printed[0] == "resume"
+    assert cdr.printed[0] == "status"
     assert cdr(*cdr.printed) == 0
 
 

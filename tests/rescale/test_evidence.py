@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
+from cdr_core.audit.independent.keys import murmur, owner
 from cdr_core.errors import SpecRefused, UnprovenKey
 from cdr_core.flink.state.serializers import KeyedHead, StateEntry, read_head
 from cdr_core.rescale import evidence as module
@@ -18,6 +20,7 @@ from cdr_core.rescale.spec import parse_spec
 from tests.flink_formats.test_serializers import HEADS
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
+from tests.support.written import MAX_PARALLELISM, frame, write_checkpoint
 
 SPLIT = 1 << 26
 
@@ -167,6 +170,58 @@ def test_other_partitioners_have_no_key_to_prove(tmp_path: Path, exchange: str) 
     found = _evidence(generated(tmp_path / "chk-1", "3", "200kB", spec), spec, "2")
     assert found.key is None
     assert _refusal(found) is None
+
+
+PAIRS = KEYED.replace("TUPLE<LONG, INT, LONG, STRING>", "TUPLE<LONG, LONG>")
+
+
+def _pairs(folder: Path, parallelism: int, share: float) -> str:
+    """Records (key, other), each on the subtask that owns its key; ``share`` of them have the key as the other, too."""
+    channels: dict[tuple[int, int], bytes] = {}
+    for key in range(600):
+        down = owner(murmur(key) % MAX_PARALLELISM, parallelism, MAX_PARALLELISM)
+        body = b"\x01" + struct.pack(">qq", key, key if key % 100 < 100 * share else key + 10_000)
+        channels[0, down] = channels.get((0, down), b"") + frame(body)
+    return write_checkpoint(folder, parallelism, parallelism, channels)
+
+
+def test_a_field_that_equals_the_key_most_of_the_time_is_not_proven(tmp_path: Path) -> None:
+    checkpoint = _pairs(tmp_path / "chk-1", 6, 0.7)
+    right = _evidence(checkpoint, PAIRS, "3")
+    assert right.key is not None
+    assert right.key.proven, right.key.reason
+    wrong = PAIRS.replace("[f0]", "[f1]")
+    unambiguous, ambiguous = _evidence(checkpoint, wrong, "3"), _evidence(checkpoint, wrong, "4")
+    assert unambiguous.key_is_unproven
+    assert _refusal(unambiguous) is None
+    assert "belong to other subtasks" in str(_refusal(ambiguous, trusted=True))
+
+
+def test_few_misplaced_keys_make_it_unproven_but_no_contradiction(tmp_path: Path) -> None:
+    """They may be damaged records: the user may trust the key and put them aside."""
+    found = _evidence(_pairs(tmp_path / "chk-1", 6, 0.99), PAIRS.replace("[f0]", "[f1]"), "4")
+    assert isinstance(_refusal(found), UnprovenKey)
+    assert _refusal(found, trusted=True) is None
+
+
+def test_records_too_long_for_a_sample_are_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cdr_core.rescale import sampling
+
+    for name in ("SMALLEST_SHARE", "SAMPLE_BYTES", "LARGEST_RECORD"):
+        monkeypatch.setattr(sampling, name, 8)
+    found = _evidence(generated(tmp_path / "chk-1", "3", "200kB"), KEYED, "2")
+    assert found.sample.records == 0
+    assert not found.empty
+    assert not keys_are_proven([found])
+    assert isinstance(_refusal(found), UnprovenKey)
+
+
+def test_a_type_that_no_first_record_fits_is_refused_where_values_are_needed(tmp_path: Path) -> None:
+    spec = KEYED.replace("TUPLE<LONG, INT, LONG, STRING>", "TUPLE<LONG, INT, STRING>")
+    found = _evidence(generated(tmp_path / "chk-1", "3", "200kB"), spec, "2")
+    assert _refusal(found) is None, "a checkpoint takes bytes as they are, and the key is right"
+    (refusal,) = found.refusals(trusted=False, needs_values=True)
+    assert "not even the first records of its 9 sampled channels fit" in str(refusal)
 
 
 def test_records_longer_than_a_share_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
