@@ -55,7 +55,12 @@ class CdrError(Exception):
     def __str__(self) -> str:
         place = str(self.where)
         sentence = f"{self.what} ({place})" if place else self.what
-        return f"{sentence}; {self.hint}." if self.hint else f"{sentence}."
+        if not self.hint:
+            return f"{sentence}."
+        # A command at the end stands alone: with a full stop behind it, it would not run as it was copied.
+        last = self.hint.rpartition(": ")[2]
+        is_command = last.startswith("cdr ") and ", " not in last
+        return f"{sentence}; {self.hint}{'' if is_command else '.'}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keyword arguments do not survive the default pickling, and errors cross from executors to the driver."""

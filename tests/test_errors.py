@@ -116,3 +116,9 @@ def test_an_absent_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, extr
     monkeypatch.setattr(errors, "find_spec", lambda _: None)
     with pytest.raises(errors.Refused, match=re.escape(f'pip install "cdr[{extra}]"')):
         errors.require_extra(extra, "this")
+
+
+def test_a_command_at_the_end_has_no_full_stop_behind_it() -> None:
+    assert str(errors.Refused("x", hint="run: cdr resume r-1")) == "x; run: cdr resume r-1"
+    assert str(errors.Refused("x", hint="run: cdr resume r-1, or choose another target")).endswith("target.")
+    assert str(errors.Refused("x", hint="correct it")) == "x; correct it."

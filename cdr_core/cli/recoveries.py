@@ -33,7 +33,7 @@ def list_recoveries(
         typer.echo("no recoveries yet")
     for recovery in found:
         created = recovery.created_at.strftime("%Y-%m-%d %H:%M:%S")
-        typer.echo(f"{recovery.id}  {recovery.state!s:<10}  {created}  {recovery.source.uri} → {recovery.target}")
+        typer.echo(f"{recovery.id:<15}  {recovery.state!s:<10}  {created}  {recovery.source.uri} → {recovery.target}")
 
 
 def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
