@@ -54,7 +54,7 @@ def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> 
 
 
 def _misfit(exchange: PlannedExchange, complaints: Sequence[str]) -> str:
-    """Damage hits one channel or another; where the first records of all of several do not fit, the type is wrong."""
+    """Damage hits few channels; where the first two records of all of several do not fit, the type is wrong."""
     if len(complaints) < 2:
         return ""
     return (
@@ -63,17 +63,22 @@ def _misfit(exchange: PlannedExchange, complaints: Sequence[str]) -> str:
 
 
 def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> tuple[Any, str]:
-    """The values up to the first that does not fit, ``None`` if there are none; and what is wrong with that one."""
-    starts, ends, complaint = sample.starts[:limit], sample.ends[:limit], ""
-    while len(starts):
-        try:
-            values = decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True).values
-            return values, complaint
-        except BadValue as error:
-            complaint = error.complaint
-            starts, ends = starts[: error.record], ends[: error.record]
-        except CdrError as error:
-            return None, error.what
+    """The values up to the first that does not fit, ``None`` if there are none; and what is wrong with that one.
+
+    Where the very first does not fit, the second may: then the first is damaged, and the type is right.
+    """
+    complaint = ""
+    for first in (0, 1):
+        starts, ends = sample.starts[first:limit], sample.ends[first:limit]
+        while len(starts):
+            try:
+                found = decode_values(exchange.description, sample.data, starts, ends, replace_invalid_text=True)
+                return found.values, complaint
+            except BadValue as error:
+                complaint = complaint or error.complaint
+                starts, ends = starts[: error.record], ends[: error.record]
+            except CdrError as error:
+                return None, error.what
     return None, complaint
 
 
