@@ -8,7 +8,8 @@ const DAG = "cdr_recover";
 export function startOver(answer, memory, refresh) {
   const why = answer.actions.start_over;
   if (why !== null && !memory.said) {
-    return h("p", { class: "quiet", "data-testid": "start-over-why" }, answer.state === "FAILED" || answer.state === "CANCELLED" ? `Start over: ${why}` : "");
+    const wanted = answer.state === "FAILED" || answer.state === "CANCELLED";
+    return h("p", { class: "quiet", hidden: !wanted, "data-testid": "start-over-why" }, `Start over: ${why}`);
   }
   const toggle = h("button", { disabled: why !== null || memory.busy, title: why, "data-testid": "start-over", onclick: () => { memory.open = !memory.open; refresh(true); } }, memory.open ? "Keep this recovery" : "Start over …");
   const said = memory.said && notice(memory.said.kind, "start-over-message", memory.said.what, memory.said.more);
