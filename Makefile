@@ -20,7 +20,7 @@ PROCESSES ?=
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/,kernels flink_formats/types rescale metadata cli)
+fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/flink_formats/types/test_,keys.py parsing.py round_trips.py) tests/rescale tests/cli
 
 .PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
 
