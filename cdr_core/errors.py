@@ -8,7 +8,6 @@ that a person at 3 a.m. can act on.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from typing import ClassVar
 
 
@@ -239,7 +238,7 @@ class CorruptMetadata(Corrupt):
 class CorruptChannelState(Corrupt):
     """Channel-state bytes do not frame into records."""
 
-    remedy: ClassVar[tuple[str, ...]] = ("--on-corrupt", "quarantine", "--replace")
+    remedy: ClassVar[tuple[str, ...]] = ("--on-corrupt=quarantine", "--replace")
 
 
 # --- published, but partial ---------------------------------------------------------------------------------------
@@ -260,19 +259,3 @@ def from_exit_code(code: int, what: str) -> CdrError:
     """The error a child process meant by its exit status; unknown codes (a killed process) may be retried."""
     kinds: dict[int, type[CdrError]] = {2: Unbalanced, 3: Refused, 4: Fenced, 5: Corrupt, 6: Partial}
     return kinds.get(code, CdrError)(what)
-
-
-# --- optional libraries -------------------------------------------------------------------------------------------
-
-EXTRAS = {"iceberg": "pyiceberg", "paimon": "pypaimon", "postgres": "psycopg", "spark": "pyspark"}
-"""The library that shows whether an extra of the package is installed."""
-THEN = {"paimon": ' and then pip install --no-deps "pypaimon==2.1.0"'}
-"""What no resolver can install together with the rest of an extra."""
-
-
-def require_extra(extra: str, what: str) -> None:
-    """Raise :class:`Refused` where the library of an extra is absent; ``what`` needs it."""
-    library = EXTRAS[extra]
-    if find_spec(library) is None:
-        hint = f'run: pip install "cdr[{extra}]"{THEN.get(extra, "")}'
-        raise Refused(f"{what} needs {library}, which is not installed", hint=hint)

@@ -11,7 +11,8 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -263,14 +264,20 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("page_size", _parse_page_size, "32KiB", "size", "The one page a task reads ambiguous channels through"),
     Setting("split_size", _parse_positive_size, "16MiB", "size", "Aimed at bytes of one unit of read and filter work"),
-    Setting("segment_size", _parse_positive_size, "1MiB", "size", "A spill segment is sealed beyond this; soft"),
+    Setting(
+        "segment_size",
+        _parse_positive_size,
+        "4MiB",
+        "size",
+        "A spill segment is sealed beyond this; soft. The default is at most a 64th of the memory budget",
+    ),
     Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
     Setting(
         "recover_output_downstream",
         _parse_flag,
         "false",
         "",
-        "In checkpoints that are written, output state becomes downstream input; one pass spills only with it on",
+        "In checkpoints that are written, output state becomes downstream input",
     ),
     Setting("checkpoint_during_recovery", _parse_flag, "true", "", "Recovery checkpoints while draining"),
     Setting(
@@ -299,9 +306,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "table_raw",
         _parse_flag,
-        "true",
+        "false",
         "",
-        "Tables have a column raw, the bytes of each record; without it cdr verify compares values",
+        "Rows hold the bytes of every record in the column raw, not only where a type contains OPAQUE; new tables only",
     ),
     Setting(
         "show_samples",
@@ -367,7 +374,8 @@ SETTINGS: tuple[Setting, ...] = (
         parse_duration,
         "30d",
         "duration",
-        "The plan and receipt files of a recovery that ended so long ago go too; the database keeps the receipt",
+        "The plan and receipt files of a recovery that ended so long ago go too; the database keeps the receipt, and "
+        "the receipt's ledger file stays",
     ),
     Setting(
         "s3_endpoint",
@@ -427,6 +435,13 @@ class Settings:
     def shares_workspace(self) -> bool:
         """Whether several hosts see the workspace."""
         return self.workspace_shared or "://" in self.workspace
+
+
+DEFAULT = "default"
+"""The source of a setting that has its default value."""
+
+BUDGET_SEGMENTS = 64
+"""A task holds a few segments at once, as rows several times over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,11 +508,13 @@ def _source_of(setting: Setting, env: Mapping[str, str], table: Mapping[str, str
         return Sourced(setting, env[setting.variable], "environment")
     if setting.field in table:
         return Sourced(setting, table[setting.field], file)
-    return Sourced(setting, setting.default, "default")
+    return Sourced(setting, setting.default, DEFAULT)
 
 
 def _derived(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str]) -> Sourced:
-    """Defaults that hang on the home directory, spelled out so that ``cdr settings`` shows the real ones."""
+    """Defaults that hang on other settings, spelled out so that ``cdr settings`` shows the real ones."""
+    if sourced.setting.field == "segment_size" and sourced.source == DEFAULT:
+        return replace(sourced, text=_segment_size(sourced, env, table))
     if sourced.text:
         return sourced
     home = env.get("CDR_HOME") or table.get("home") or str(default_home())
@@ -510,4 +527,14 @@ def _derived(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str])
         "drills": f"{home}/drills.yaml",
         "drill_scratch": f"{home}/drills",
     }
-    return Sourced(sourced.setting, derived.get(sourced.setting.field, sourced.text), sourced.source)
+    return replace(sourced, text=derived.get(sourced.setting.field, sourced.text))
+
+
+def _segment_size(sourced: Sourced, env: Mapping[str, str], table: Mapping[str, str]) -> str:
+    """A small budget has small segments; a budget that cannot be parsed is refused in its own place."""
+    setting = next(each for each in SETTINGS if each.field == "memory_budget")
+    with suppress(ValueError):
+        share = setting.parse(_source_of(setting, env, table, "").text) // BUDGET_SEGMENTS
+        if share < sourced.setting.parse(sourced.text):
+            return str(max(share, 1))
+    return sourced.text

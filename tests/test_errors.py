@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdr_core import errors
+from cdr_core import errors, extras
 from cdr_core.errors import CdrError, Where, from_exit_code
 
 
@@ -110,12 +110,12 @@ def test_a_child_that_was_killed_may_be_retried(status: int) -> None:
     assert from_exit_code(status, "the driver died").retry_helps
 
 
-@pytest.mark.parametrize("extra", sorted(errors.EXTRAS))
+@pytest.mark.parametrize("extra", sorted(extras.EXTRAS))
 def test_an_absent_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
-    errors.require_extra(extra, "this")
-    monkeypatch.setattr(errors, "find_spec", lambda _: None)
+    extras.require_extra(extra, "this")
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     with pytest.raises(errors.Refused, match=re.escape(f'pip install "cdr[{extra}]"')):
-        errors.require_extra(extra, "this")
+        extras.require_extra(extra, "this")
 
 
 def test_a_command_at_the_end_has_no_full_stop_behind_it() -> None:

@@ -1,19 +1,44 @@
 """Ledgers: what went in, what came out, and whether the two agree.
 
-A :class:`Tally` describes the records of one virtual channel, or the part of it that one new subtask owns. Phases
-produce tallies from the bytes they touch anyway; the functions here compare them and say which channel differs, and
-how.
+A ledger has one row per line: a virtual channel, or a virtual channel and the new subtask that owns a part of it
+(:attr:`cdr_core.rescale.plan.PlanChannels.line_first` numbers them). Rows are columns from the kernel to the file; what
+does not agree is reported with the exchange, the channel and the numbers of its first difference.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from cdr_core.errors import Unbalanced, Where
-from cdr_core.kernels.fingerprint import MASK, join_chains
+from cdr_core.flink.elements import OTHER_KINDS
+from cdr_core.kernels import batches, frames
+from cdr_core.kernels.fingerprint import CHAIN, FOLD_COLUMNS, MASK, join_chains
+
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Columns = Mapping[str, npt.NDArray[Any]]
+
+CLOSING_WATERMARK, CLOSING_STATUS = frames.TAGS, frames.TAGS + 1
+"""Kinds of elements that the spill adds behind the records of merged channels, numbered behind the tags."""
+
+KIND_NAMES = {**OTHER_KINDS, CLOSING_WATERMARK: "closing_watermark", CLOSING_STATUS: "closing_watermark_status"}
+
+FIRST, SECOND, ORDER, RECORDS, BYTES = range(FOLD_COLUMNS)
+"""Columns of sums: both words of the order-free fingerprint, the order chain, records, raw bytes."""
+
+BLOCK_LINES = 65_536
+"""Lines that are hashed at once; part of the definition of a digest."""
+
+CHAIN_WORD: Any = np.uint64(CHAIN)
+
+NAMES = ("lines", "sums", "other_lines", "other_kinds", "other_counts")
+"""The columns of a ledger in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +53,12 @@ class Tally:
 
     @classmethod
     def of_fold(cls, row: Sequence[int]) -> Tally:
-        """From one row of :func:`cdr_core.kernels.fingerprint.fold_records`."""
-        return cls(records=int(row[3]), bytes=int(row[4]), first=int(row[0]), second=int(row[1]), chain=int(row[2]))
+        """From one row of sums."""
+        return cls(int(row[RECORDS]), int(row[BYTES]), int(row[FIRST]), int(row[SECOND]), int(row[ORDER]))
+
+    def to_fold(self) -> tuple[int, ...]:
+        """As one row of sums."""
+        return self.first, self.second, self.chain, self.records, self.bytes
 
     def then(self, later: Tally) -> Tally:
         """This sequence followed by another."""
@@ -43,31 +72,20 @@ class Tally:
 
     def same_records(self, other: Tally) -> bool:
         """Whether both hold the same multiset of records, in whatever order."""
-        return (self.records, self.bytes, self.first, self.second) == (
-            other.records,
-            other.bytes,
-            other.first,
-            other.second,
-        )
+        return (self.records, self.bytes, self.fingerprint) == (other.records, other.bytes, other.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.first:016x}{self.second:016x}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "records": self.records,
-            "bytes": self.bytes,
-            "fingerprint": f"{self.first:016x}{self.second:016x}",
-            "chain": f"{self.chain:016x}",
-        }
+        sizes = {"records": self.records, "bytes": self.bytes}
+        return {**sizes, "fingerprint": self.fingerprint, "chain": f"{self.chain:016x}"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Tally:
-        fingerprint = value["fingerprint"]
-        return cls(
-            value["records"],
-            value["bytes"],
-            int(fingerprint[:16], 16),
-            int(fingerprint[16:], 16),
-            int(value["chain"], 16),
-        )
+        words = value["fingerprint"]
+        return cls(value["records"], value["bytes"], int(words[:16], 16), int(words[16:], 16), int(value["chain"], 16))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,88 +102,165 @@ class ChannelKey:
         return Where(exchange=self.exchange, subtask=self.down, channel=self.up)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A ledger line: the records of a channel, and how many elements of other kinds it holds, by kind."""
+KeyOf = Callable[[int], ChannelKey]
+"""What a line is, for errors."""
 
-    key: ChannelKey
-    tally: Tally
-    others: Mapping[str, int] = field(default_factory=dict)
 
-    def then(self, later: Entry) -> Entry:
-        """This part of a channel followed by another."""
-        return Entry(self.key, self.tally.then(later.tally), dict(Counter(self.others) + Counter(later.others)))
+@dataclass(frozen=True, slots=True, eq=False)
+class Ledger:
+    """Lines in ascending order, each once, with the sums of their records; lines without any element are left out.
 
-    def to_json(self) -> dict[str, Any]:
-        key = {"exchange": self.key.exchange, "up": self.key.up, "down": self.key.down, "new_down": self.key.new_down}
-        return {**key, **self.tally.to_json(), "others": dict(self.others)}
+    Elements of other kinds are listed apart, by line and kind: ``other_counts`` of kind ``other_kinds`` are on line
+    ``other_lines``.
+    """
+
+    lines: Longs
+    sums: Words
+    other_lines: Longs
+    other_kinds: Longs
+    other_counts: Longs
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        key = ChannelKey(value["exchange"], value["up"], value["down"], value["new_down"])
-        return cls(key, Tally.from_json(value), dict(value["others"]))
+    def of(cls, lines: Longs, sums: Words, kinds: Longs | None = None) -> Ledger:
+        """From rows for ascending lines; ``kinds`` counts elements by line and kind, records not among them."""
+        rows, tags = (np.zeros(0, np.int64),) * 2 if kinds is None else np.nonzero(kinds)
+        counts = np.zeros(0, np.int64) if kinds is None else kinds[rows, tags]
+        used = sums[:, RECORDS] > 0
+        used[rows] = True
+        return cls(lines[used], sums[used], lines[rows], tags.astype(np.int64), counts)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, prefix: str = "") -> Ledger:
+        return cls(*(columns[prefix + name] for name in NAMES))
+
+    def to_columns(self, prefix: str = "") -> dict[str, npt.NDArray[Any]]:
+        return {prefix + name: getattr(self, name) for name in NAMES}
+
+    @property
+    def records(self) -> int:
+        return int(self.sums[:, RECORDS].sum())
+
+    @property
+    def bytes(self) -> int:
+        return int(self.sums[:, BYTES].sum())
+
+    def tally(self, line: int) -> Tally:
+        """Of one line; nothing where the ledger does not have it."""
+        place = int(np.searchsorted(self.lines, line))
+        found = place < len(self.lines) and self.lines[place] == line
+        return Tally.of_fold(self.sums[place].tolist()) if found else Tally()
+
+    def total(self) -> Tally:
+        """All records as one multiset; its chain means nothing and is zero."""
+        return Tally.of_fold((*(int(each) for each in self.sums[:, :ORDER].sum(axis=0)), 0, self.records, self.bytes))
+
+    def kinds(self) -> dict[str, int]:
+        """Elements that are not records, by kind."""
+        kinds = np.unique(self.other_kinds).tolist()
+        found = {kind: int(self.other_counts[self.other_kinds == kind].sum()) for kind in kinds}
+        return {KIND_NAMES[kind]: count for kind, count in found.items() if count}
+
+    def reordered(self, lines: Longs, others: Longs) -> Ledger:
+        """The rows at these places."""
+        other = (getattr(self, name)[others] for name in NAMES[2:])
+        return Ledger(self.lines[lines], self.sums[lines], *other)
+
+    def without_others(self) -> Ledger:
+        """Records only, as a table holds them."""
+        return self.reordered(np.flatnonzero(self.sums[:, RECORDS]), np.zeros(0, np.int64))
+
+    def moved(self, lines: Longs) -> Ledger:
+        """With other line numbers; ``lines`` are those of all of this ledger's numbers, by number."""
+        return Ledger(lines[self.lines], self.sums, lines[self.other_lines], self.other_kinds, self.other_counts)
 
 
-def require_partition(source: Iterable[Entry], parts: Iterable[Entry]) -> None:
-    """Every source record belongs to exactly one part: same count, bytes and fingerprint per virtual channel."""
-    sums: dict[ChannelKey, Tally] = {}
-    for part in sorted(parts, key=lambda entry: entry.key.new_down or 0):
-        whole = ChannelKey(part.key.exchange, part.key.up, part.key.down)
-        sums[whole] = sums.get(whole, Tally()).then(part.tally)
-    for entry in source:
-        got = sums.pop(entry.key, Tally())
-        if not got.same_records(entry.tally):
-            raise _difference("filter", entry.key, entry.tally, got)
-    if sums:
-        key, tally = next(iter(sums.items()))
-        raise _difference("filter", key, Tally(), tally)
+NOTHING = Ledger(np.zeros(0, np.int64), np.zeros((0, FOLD_COLUMNS), np.uint64), *(np.zeros(0, np.int64),) * 3)
 
 
-def require_equal(phase: str, before: Iterable[Entry], after: Iterable[Entry]) -> None:
-    """Each part holds the same records in the same order as before the phase."""
-    expected = {entry.key: entry.tally for entry in before if entry.tally.records}
-    actual = {entry.key: entry.tally for entry in after if entry.tally.records}
-    for key in sorted(expected.keys() | actual.keys(), key=repr):
-        if expected.get(key) != actual.get(key):
-            raise _difference(phase, key, expected.get(key, Tally()), actual.get(key, Tally()))
+def join_ledgers(parts: Iterable[Ledger]) -> Ledger:
+    """Parts of one ledger; where several have a line, its sequences follow each other in the order of the parts."""
+    found = [NOTHING, *parts]
+    lines = np.concatenate([part.lines for part in found])
+    sums = np.concatenate([part.sums for part in found])
+    order = np.argsort(lines, kind="stable")
+    unique, group = np.unique(lines[order], return_inverse=True)
+    joined = sums[order]
+    if len(unique) < len(lines):
+        powers = np.empty(len(order), np.uint64)
+        batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(joined[:, RECORDS]), powers)
+        target = np.zeros((len(unique), FOLD_COLUMNS), np.uint64)
+        batches.join_sums(group, joined, powers, target)
+        joined = target
+    others = np.concatenate([np.stack((p.other_lines, p.other_kinds, p.other_counts)) for p in found], axis=1)
+    return Ledger(unique, joined, *_summed(*others))
 
 
-def require_accounted(phase: str, source: Iterable[Entry], accounts: Mapping[ChannelKey, Mapping[str, int]]) -> None:
-    """Every element of the source that is no record was kept, merged or dropped: as many of each kind as there were."""
-    for entry in source:
-        _require_same_kinds(phase, "met", entry.key, entry.others, accounts.get(entry.key, {}))
+def _summed(lines: Longs, kinds: Longs, counts: Longs) -> tuple[Longs, Longs, Longs]:
+    """Counts by line and kind, in order, each pair once."""
+    width = len(KIND_NAMES) + 2
+    keys, group = np.unique(lines * width + kinds, return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, group, counts)
+    return keys // width, keys % width, sums
 
 
-def require_others(phase: str, expected: Mapping[ChannelKey, Mapping[str, int]], after: Iterable[Entry]) -> None:
-    """Each part holds the elements that are no records which it should, as many of each kind."""
-    actual = {entry.key: entry.others for entry in after}
-    for key in sorted(expected.keys() | actual.keys(), key=repr):
-        _require_same_kinds(phase, "wrote", key, expected.get(key, {}), actual.get(key, {}))
+def require_partition(source: Ledger, parts: Ledger, channel_of: Callable[[Longs], Longs], key: KeyOf) -> None:
+    """Every source record belongs to exactly one part: same count, bytes and fingerprint per virtual channel.
+
+    ``source`` has a line per channel, ``parts`` has those that ``channel_of`` tells the channels of.
+    """
+    channels = channel_of(parts.lines)
+    unique, group = np.unique(channels, return_inverse=True)
+    sums = np.zeros((len(unique), FOLD_COLUMNS), np.uint64)
+    np.add.at(sums, group, parts.sums)
+    sums[:, ORDER] = 0
+    expected = source.sums.copy()
+    expected[:, ORDER] = 0
+    with_records = sums[:, RECORDS] > 0
+    _require_rows("filter", _records(source.lines, expected), (unique[with_records], sums[with_records]), key)
 
 
-def _require_same_kinds(
-    phase: str, did: str, key: ChannelKey, expected: Mapping[str, int], actual: Mapping[str, int]
-) -> None:
-    for kind in sorted(expected.keys() | actual.keys()):
-        if expected.get(kind, 0) != actual.get(kind, 0):
-            target = "" if key.new_down is None else f" for new subtask {key.new_down}"
-            raise Unbalanced(
-                f"{phase} does not balance: it {did} {actual.get(kind, 0)} of kind {kind}{target}"
-                f" where there should be {expected.get(kind, 0)}",
-                where=key.where,
-                hint="nothing was published",
-            )
+def require_equal(phase: str, before: Ledger, after: Ledger, key: KeyOf) -> None:
+    """Each line holds the same records in the same order as before the phase."""
+    _require_rows(phase, _records(before.lines, before.sums), _records(after.lines, after.sums), key)
 
 
-def total(entries: Iterable[Entry]) -> Tally:
-    """All records of the entries as one multiset; its chain means nothing and is zero."""
-    records = nbytes = first = second = 0
-    for entry in entries:
-        records += entry.tally.records
-        nbytes += entry.tally.bytes
-        first += entry.tally.first
-        second += entry.tally.second
-    return Tally(records, nbytes, first & MASK, second & MASK, 0)
+def _records(lines: Longs, sums: Words) -> tuple[Longs, Words]:
+    used = sums[:, RECORDS] > 0
+    return lines[used], sums[used]
+
+
+def _require_rows(phase: str, before: tuple[Longs, Words], after: tuple[Longs, Words], key: KeyOf) -> None:
+    if np.array_equal(before[0], after[0]) and np.array_equal(before[1], after[1]):
+        return
+    every = np.union1d(before[0], after[0])
+    rows = [np.zeros((len(every), FOLD_COLUMNS), np.uint64) for _ in range(2)]
+    for row, (lines, sums) in zip(rows, (before, after), strict=True):
+        row[np.searchsorted(every, lines)] = sums
+    place = int(np.flatnonzero((rows[0] != rows[1]).any(axis=1))[0])
+    expected, actual = (Tally.of_fold(row[place].tolist()) for row in rows)
+    raise _difference(phase, key(int(every[place])), expected, actual)
+
+
+def require_others(phase: str, did: str, expected: Ledger, actual: Ledger, key: KeyOf) -> None:
+    """Each line holds as many elements of each other kind as it should; ``did`` is what the phase did with them."""
+    width = len(KIND_NAMES) + 2
+    wanted, found = (each.other_lines * width + each.other_kinds for each in (expected, actual))
+    if np.array_equal(wanted, found) and np.array_equal(expected.other_counts, actual.other_counts):
+        return
+    every = np.union1d(wanted, found)
+    counts = [np.zeros(len(every), np.int64) for _ in range(2)]
+    for row, keys, of in zip(counts, (wanted, found), (expected, actual), strict=True):
+        row[np.searchsorted(every, keys)] = of.other_counts
+    place = int(np.flatnonzero(counts[0] != counts[1])[0])
+    where, kind = key(int(every[place]) // width), KIND_NAMES[int(every[place]) % width]
+    target = "" if where.new_down is None else f" for new subtask {where.new_down}"
+    raise Unbalanced(
+        f"{phase} does not balance: it {did} {counts[1][place]} of kind {kind}{target}"
+        f" where there should be {counts[0][place]}",
+        where=where.where,
+        hint="nothing was published",
+    )
 
 
 def _difference(phase: str, key: ChannelKey, expected: Tally, actual: Tally) -> Unbalanced:
@@ -177,3 +272,19 @@ def _difference(phase: str, key: ChannelKey, expected: Tally, actual: Tally) -> 
     else:
         what = f"the {actual.records} records{target} are not the ones that went in"
     return Unbalanced(f"{phase} does not balance: {what}", where=key.where, hint="nothing was published")
+
+
+def digest(keys: Sequence[Longs], ledger: Ledger) -> str:
+    """SHA-256 over the rows of records, in order, of block after block of lines.
+
+    A block is the columns ``keys`` (exchange, up, down, new_down) and records, bytes, both words and the chain, each as
+    little-endian 64-bit numbers, one column behind another.
+    """
+    found = hashlib.sha256()
+    for begin in range(0, len(ledger.lines), BLOCK_LINES):
+        block = slice(begin, begin + BLOCK_LINES)
+        for column in keys:
+            found.update(column[block].astype("<i8").tobytes())
+        for place in (RECORDS, BYTES, FIRST, SECOND, ORDER):
+            found.update(ledger.sums[block, place].astype("<u8").tobytes())
+    return found.hexdigest()

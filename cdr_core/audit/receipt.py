@@ -1,8 +1,9 @@
 """Proof and receipt.
 
-The proof is the plan and the ledgers from source to prepared output: deterministic, stored before anything is
-published, its SHA-256 goes into the published snapshot. The receipt is written afterwards: proof, publication,
-attempts, timings. ``docs/receipt.schema.json`` describes both; fields are only ever added to a version.
+The proof is the plan and the digests and totals of the ledgers from source to prepared output: deterministic, stored
+before anything is published, its SHA-256 goes into the published snapshot. The ledgers themselves are a file. The
+receipt is written afterwards: proof, publication, attempts, timings. ``docs/receipt.schema.json`` describes both;
+fields are only ever added to a version.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
-from cdr_core.audit.ledger import Entry, total
+from cdr_core.audit.ledger import Ledger
 
-RECEIPT_VERSION = 1
+RECEIPT_VERSION = 2
+"""1 listed every line of every ledger."""
+
 SEAL = "receipt_sha256"
 """Field of a receipt: the SHA-256 of everything else in it, so that a changed byte does not pass for a fact."""
 
@@ -73,18 +76,15 @@ NOTHING_LEFT_OUT = LeftOut()
 def make_proof(
     plan_sha256: str,
     metadata_sha256: str,
-    ledgers: Mapping[str, Sequence[Entry]],
+    ledgers: Mapping[str, Mapping[str, Any]],
     left_out: LeftOut = NOTHING_LEFT_OUT,
 ) -> dict[str, Any]:
-    """Plan and ledgers in a canonical order. What was left out is part of it: nobody can add to that list later."""
+    """Plan and ledgers, each by its digest and totals. What was left out is part of it: the list is final."""
     return {
         "version": RECEIPT_VERSION,
         "source_metadata_sha256": metadata_sha256,
         "plan_sha256": plan_sha256,
-        "ledgers": {
-            phase: [entry.to_json() for entry in sorted(entries, key=lambda e: repr(e.key))]
-            for phase, entries in ledgers.items()
-        },
+        "ledgers": {phase: dict(described) for phase, described in ledgers.items()},
         **left_out.to_json(),
     }
 
@@ -105,55 +105,79 @@ def redacted(receipt: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in receipt.items() if name != SEAL}, "redacted": True}
 
 
-def dropped(source: Sequence[Entry]) -> dict[str, int]:
-    """Elements that are not records, by kind: a table holds records only."""
-    counts: dict[str, int] = {}
-    for entry in source:
-        for kind, count in entry.others.items():
-            counts[kind] = counts.get(kind, 0) + count
-    return counts
-
-
 def _verdict(proof: Mapping[str, Any], equal: bool) -> str:
     if not equal:
         return "unbalanced"
     return "partial" if proof.get("quarantine") or proof.get("dropped_by_request") else "balanced"
 
 
-def verdict_text(verdict: str, *, proven: bool) -> str:
-    """The verdict as people read it: one that rests on a key that nothing confirms says so."""
-    return verdict if proven else f"{verdict} (key: unproven)"
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether the key, or the types, of an exchange are proven, and why. ``source`` says where they come from."""
+
+    proven: bool
+    reason: str
+    source: str = "by hand"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"from": self.source, "proven": self.proven, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Finding:
+        return cls(value["proven"], value["reason"], value["from"])
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFindings:
+    """How far an exchange's key and types are proven; ``None`` where it has none."""
+
+    name: str
+    key: Finding | None
+    types: Finding | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "key": None if self.key is None else self.key.to_json(),
+            "types": None if self.types is None else self.types.to_json(),
+        }
+
+
+def verdict_text(verdict: str, *, proven: bool, values_checked: bool = True) -> str:
+    """The verdict as people read it: it says if a key is not confirmed, and if values were not compared."""
+    reservations = [*([] if proven else ["key: unproven"]), *([] if values_checked else ["values: not checked"])]
+    return f"{verdict} ({', '.join(reservations)})" if reservations else verdict
 
 
 def make_receipt(
     recovery: Mapping[str, Any],
     proof: Mapping[str, Any],
-    source: Sequence[Entry],
-    published: Sequence[Entry],
+    source: Ledger,
+    published: Ledger,
     publication: Mapping[str, Any],
     run: Mapping[str, Any],
     other_elements: Mapping[str, Mapping[str, int]] | None = None,
-    exchanges: Sequence[Mapping[str, Any]] = (),
+    findings: Sequence[ExchangeFindings] = (),
     proven: bool = False,
 ) -> dict[str, Any]:
     """The receipt of a published recovery, still to be :func:`sealed`. The caller has compared the ledgers; the verdict
     says so.
 
     ``source`` is what had to be published: all records, without those that the proof lists as left out.
-    ``other_elements`` is what became of watermarks and their kin on the way to the new channels. ``exchanges`` say how
-    far types and keys are proven; ``proven``: those keys that records went by are.
+    ``other_elements`` is what became of watermarks and their kin on the way to the new channels. ``proven``: the
+    checkpoint confirms every key that records went by.
     """
-    before, after = total(source), total(published)
+    before, after = source.total(), published.total()
     return {
-        "version": RECEIPT_VERSION,
+        "version": proof["version"],
         "verdict": _verdict(proof, before == after),
         "proven": proven,
-        "exchanges": [dict(exchange) for exchange in exchanges],
+        "exchanges": [each.to_json() for each in findings],
         "recovery": dict(recovery),
         "records": {"source": before.records, "published": after.records},
         "bytes": {"source": before.bytes, "published": after.bytes},
         "fingerprint": {"source": before.to_json()["fingerprint"], "published": after.to_json()["fingerprint"]},
-        "dropped_by_rule": {"rule": "a table holds records only", "elements": dropped(source)},
+        "dropped_by_rule": {"rule": "a table holds records only", "elements": source.kinds()},
         "other_elements": {name: dict(counts) for name, counts in (other_elements or {}).items()},
         "publication": dict(publication),
         "run": dict(run),

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from cdr_core.addresses import SCHEMES
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import FinishedSubtask, OperatorState
@@ -40,8 +42,8 @@ def undescribed(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for operator in operators:
         label = operator["uid"] or operator["name"] or operator["id"]
-        for index in ("gate", "partition"):
-            for number in sorted({channel[index] for channel in operator["channels"] if index in channel}):
+        for index, table in zip(("gate", "partition"), operator["channels"].tables, strict=True):
+            for number in np.unique(table.numbers(index)).tolist():
                 what = f"{label} has in-flight data on {index} {number}, which only a job spec can explain"
                 found.append({"kind": str(Kind.NEEDS_SPEC), "operator": label, "what": what, "hint": "give --spec"})
     return found

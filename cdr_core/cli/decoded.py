@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import KIND_NAMES, RECORDS
 from cdr_core.cli.blocks import refusals
 from cdr_core.cli.inspect import LARGEST
+from cdr_core.cli.rows import Rows, Table
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
+from cdr_core.rescale.batch import BatchSource
 from cdr_core.rescale.parallelism import SAME, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.scan_batch import scan_channels
 from cdr_core.rescale.scanning import scan_channel
 from cdr_core.rescale.spec import parse_spec, read_spec
 
 UNSPLIT = 1 << 62
 """Nothing is split here."""
 
-Held = dict[tuple[str, str, int, int, int], int]
-"""Bytes by operator id, side, subtask, gate or partition, channel."""
+Longs = npt.NDArray[np.int64]
 
 
 def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> None:
@@ -32,49 +39,46 @@ def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> Non
             "downstream": checkpoint.operator(e.downstream).label,
             "gate": e.gate,
             "partitioner": e.partitioner,
-            "records": 0,
-            "bytes": 0,
-            "others": {},
-            "channels": [],
         }
         for e in plan.exchanges
     ]
-    held: Held = {}
-    for number, channel in enumerate(plan.channels):
-        scanned = scan_channel(plan, number)
-        _note(held, plan, number, scanned)
-        exchange, entry = exchanges[channel.exchange], scanned["entry"]
-        exchange["records"] += entry["records"]
-        exchange["bytes"] += scanned["size"]
-        for kind, count in entry["others"].items():
-            exchange["others"][kind] = exchange["others"].get(kind, 0) + count
-        exchange["channels"].append(
-            {"up": channel.up, "down": channel.down, "records": entry["records"], "bytes": scanned["size"]}
-        )
-    for exchange in exchanges:
-        exchange["largest"] = sorted(exchange["channels"], key=lambda channel: -channel["bytes"])[:LARGEST]
+    scanned = scan_channels(
+        plan, BatchSource(plan), np.arange(len(plan.channels)), lambda number: scan_channel(plan, number)
+    )
+    of, ledger, size = scanned.splits["split_channel"], scanned.ledger, scanned.channels["size"]
+    records = np.zeros(len(plan.channels), np.int64)
+    np.add.at(records, of[ledger.lines], ledger.sums[:, RECORDS].astype(np.int64))
+    for number, exchange in enumerate(exchanges):
+        mine = np.flatnonzero(plan.channels.exchange == number)
+        exchange["records"], exchange["bytes"] = int(records[mine].sum()), int(size[mine].sum())
+        other = plan.channels.exchange[of[ledger.other_lines]] == number
+        exchange["others"] = {
+            KIND_NAMES[kind]: int(ledger.other_counts[other & (ledger.other_kinds == kind)].sum())
+            for kind in np.unique(ledger.other_kinds[other]).tolist()
+        }
+        ends = {"up": plan.channels.up[mine], "down": plan.channels.down[mine]}
+        rows = Rows(Table({**ends, "records": records[mine], "bytes": size[mine]}, len(mine)))
+        largest = np.argsort(-size[mine], kind="stable")[:LARGEST]
+        exchange["channels"], exchange["largest"] = rows, [rows[place] for place in largest.tolist()]
     value["exchanges"] = exchanges
-    _correct(value["operators"], held)
-    records = sum(exchange["records"] for exchange in exchanges)
+    inputs = scanned.channels["input_size"]
+    held = {Side.INPUT: inputs, Side.OUTPUT: size - inputs}
+    _correct(checkpoint, plan, value["operators"], held)
+    total = sum(exchange["records"] for exchange in exchanges)
     others = sum(sum(exchange["others"].values()) for exchange in exchanges)
-    value["totals"] |= {"records": records, "elements": records + others}
+    value["totals"] |= {"records": total, "elements": total + others}
 
 
-def _note(held: Held, plan: Plan, number: int, scanned: dict[str, Any]) -> None:
-    channel = plan.channels[number]
-    exchange = plan.exchanges[channel.exchange]
-    received, sent = scanned["input_size"], scanned["size"] - scanned["input_size"]
-    held[exchange.downstream, str(Side.INPUT), channel.down, exchange.gate, channel.up] = received
-    held[exchange.upstream, str(Side.OUTPUT), channel.up, exchange.partition, channel.down] = sent
-
-
-def _correct(operators: list[dict[str, Any]], held: Held) -> None:
-    """What was read is true; what a handle says of its size need not be.
+def _correct(checkpoint: Checkpoint, plan: Plan, operators: list[dict[str, Any]], held: Mapping[Side, Longs]) -> None:
+    """Replace the sizes that handles announce by those that were read; ``held`` has them by channel of the plan.
 
     A channel that no exchange covers was not read: it is there only if its handle announces empty chunks.
     """
-    for operator in operators:
-        for channel in operator["channels"]:
-            index = channel["gate"] if "gate" in channel else channel["partition"]
-            place = (operator["id"], channel["side"], channel["subtask"], index, channel["channel"])
-            channel["bytes"] = held.get(place, channel["bytes"])
+    tables = {operator["id"]: dict(zip(Side, operator["channels"].tables, strict=True)) for operator in operators}
+    for number, exchange in enumerate(plan.exchanges):
+        mine = np.flatnonzero(plan.channels.exchange == number)
+        for side in Side:
+            operator, _ = exchange.end(side)
+            columns = checkpoint.columns(operator, side)
+            rows = exchange.rows_of(columns, plan.channels.up[mine], plan.channels.down[mine])
+            tables[operator][side].numbers("bytes")[rows[rows >= 0]] = held[side][mine][rows >= 0]

@@ -11,7 +11,9 @@ from cdr_core.cli.shared import JsonFlag, print_json
 from cdr_core.errors import CdrError, Unreadable
 
 if TYPE_CHECKING:
+    from cdr_core.cli.rows import Table
     from cdr_core.flink.checkpoint import Checkpoint
+    from cdr_core.flink.metadata import OperatorState, Side
 
 LARGEST = 5
 """Channels that are named one by one."""
@@ -78,16 +80,22 @@ def describe(path: str, spec: str) -> dict[str, Any]:
 
 def _sum_up(value: dict[str, Any]) -> None:
     """Totals and the largest channels; bytes that are not known of one channel are not known of all."""
-    channels = [
-        {"operator": operator["uid"] or operator["name"] or operator["id"], **channel}
+    tables = [
+        (operator["uid"] or operator["name"] or operator["id"], table)
         for operator in value["operators"]
-        for channel in operator["channels"]
+        for table in operator["channels"].tables
     ]
-    known = [channel for channel in channels if channel["bytes"] is not None]
-    value["largest"] = sorted(known, key=lambda channel: -channel["bytes"])[:LARGEST]
+    held = [table.numbers("bytes") for _, table in tables]
+    largest = [
+        {"operator": label, **next(table.rows(row, row + 1))}
+        for (label, table), sizes in zip(tables, held, strict=True)
+        for row in (-sizes).argsort(kind="stable")[:LARGEST].tolist()
+        if sizes[row] >= 0
+    ]
+    value["largest"] = sorted(largest, key=lambda channel: -channel["bytes"])[:LARGEST]
     value["totals"] |= {
-        "bytes": sum(channel["bytes"] for channel in known) if len(known) == len(channels) else None,
-        "buffers": sum(channel["buffers"] for channel in channels),
+        "bytes": None if any((sizes < 0).any() for sizes in held) else sum(int(sizes.sum()) for sizes in held),
+        "buffers": sum(int(table.numbers("buffers").sum()) for _, table in tables),
     }
 
 
@@ -105,8 +113,8 @@ def _age(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+    from cdr_core.cli.rows import Rows
     from cdr_core.flink.metadata import Side
-    from cdr_core.rescale.announced import payload_size
 
     operator = checkpoint.metadata.operators[number]
     return {
@@ -115,16 +123,21 @@ def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         "name": operator.name,
         "parallelism": operator.parallelism,
         "max_parallelism": operator.max_parallelism,
-        "channels": [
-            {
-                "side": str(side),
-                "subtask": at.subtask,
-                "gate" if side is Side.INPUT else "partition": at.a,
-                "channel": at.b,
-                "buffers": len(piece.offsets),
-                "bytes": payload_size(checkpoint, piece),
-            }
-            for side in (Side.INPUT, Side.OUTPUT)
-            for at, piece in checkpoint.channels(operator, side).items()
-        ],
+        "channels": Rows(*(_channels(checkpoint, operator, side) for side in (Side.INPUT, Side.OUTPUT))),
     }
+
+
+def _channels(checkpoint: Checkpoint, operator: OperatorState, side: Side) -> Table:
+    from cdr_core.cli.rows import Table
+    from cdr_core.rescale.announced import payload_sizes
+
+    columns = checkpoint.columns(operator, side)
+    fields: dict[str, Any] = {
+        "side": str(side),
+        "subtask": columns.subtask,
+        "gate" if str(side) == "input" else "partition": columns.a,
+        "channel": columns.b,
+        "buffers": columns.counts,
+        "bytes": payload_sizes(checkpoint, columns),
+    }
+    return Table(fields, len(columns))

@@ -6,11 +6,16 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 WIDTH = 100
 BAR = 24
 NAME = 28
 MOST_BARS = 16
 """Rows of one group; of more, the largest are shown and the rest is summed up."""
+
+MOST_CHANNELS = 256
+"""Channels of one side of an operator; of more, the text says that bars show sums of them."""
 
 UNFIT = "announced sizes do not fit the chunks"
 """Said in place of a number that cannot be true."""
@@ -76,17 +81,17 @@ def _operator(operator: Mapping[str, Any], *, brief: bool) -> Iterator[str]:
     yield f"  {name}: parallelism {operator['parallelism']} of at most {operator['max_parallelism']}"
     if brief:
         return
-    for side in ("input", "output"):
-        loads: dict[int, int] = {}
-        mine = [channel for channel in operator["channels"] if channel["side"] == side]
-        if any(channel["bytes"] is None for channel in mine):
+    for side, table in zip(("input", "output"), operator["channels"].tables, strict=True):
+        held = table.numbers("bytes")
+        if (held < 0).any():
             yield f"    {side} state: {UNFIT}"
-            continue
-        for channel in mine:
-            loads[channel["subtask"]] = loads.get(channel["subtask"], 0) + channel["bytes"]
-        if loads:
-            yield f"    {side} state: {size(sum(loads.values()))}{skew(loads.values())}"
-            yield from bars([(f"{side} {subtask}", held, "") for subtask, held in sorted(loads.items())])
+        elif len(held):
+            subtasks, place = np.unique(table.numbers("subtask"), return_inverse=True)
+            loads = np.zeros(len(subtasks), np.int64)
+            np.add.at(loads, place, held)
+            many = f"; {len(held):,} channels, summed up by subtask" if len(held) > MOST_CHANNELS else ""
+            yield f"    {side} state: {size(int(loads.sum()))}{skew(loads.tolist())}{many}"
+            yield from bars([(f"{side} {n}", load, "") for n, load in zip(subtasks, loads.tolist(), strict=True)])
 
 
 def bars(rows: list[tuple[str, int, str]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,10 @@ from cdr_core.errors import CdrError, Corrupt, Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cdr_core.cli.rows import Rows
     from cdr_core.flink.checkpoint import Checkpoint
     from cdr_core.metadata import Repository
+    from cdr_core.phases.request import RecoveryRequest
     from cdr_core.rescale.evidence import ExchangeEvidence
     from cdr_core.rescale.plan import Examined, Plan
     from cdr_core.rescale.whatif import Outlook, Speed
@@ -56,9 +59,8 @@ def plan(
     settings = load_settings()
     speed = _given_speed(throughput) if throughput else None
     looks = True if exact else False if estimate else None
-    value, refused = describe(
-        checkpoint, spec, parallelism, to, settings, exact=looks, speed=speed, trust_key=trust_key
-    )
+    options: Any = {"exact": looks, "speed": speed, "trust_key": trust_key, "with_channels": as_json}
+    value, refused = describe(checkpoint, spec, parallelism, to, settings, **options)
     if as_json:
         print_json(value)
     else:
@@ -78,13 +80,15 @@ def describe(
     exact: bool | None,
     speed: Speed | None,
     trust_key: bool = False,
+    with_channels: bool = True,
 ) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
     """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error.
 
-    ``exact``: whether every record is looked at; ``None`` if there are not too many.
+    ``exact``: whether every record is looked at; ``None`` if there are not too many. ``with_channels``: whether each
+    new subtask lists its virtual channels, which the text does not show.
     """
     from cdr_core.rescale.evidence import gather_evidence, keys_are_proven
-    from cdr_core.rescale.exact import count_channel, payload_sizes
+    from cdr_core.rescale.exact import count_records, plan_sizes
     from cdr_core.rescale.source import open_checkpoint
     from cdr_core.rescale.whatif import counted, estimated, misplaced
 
@@ -93,15 +97,20 @@ def describe(
     planned, refused = examined.plan, list(examined.refusals)
     evidence = gather_evidence(checkpoint, planned, shown=settings.show_samples)
     refused += [refusal for each in evidence for refusal in each.refusals(trusted=trust_key)]
-    refused += _target_refusals(path, spec, parallelism, to, settings, alone=not refused, trust_key=trust_key)
+    if to:
+        from cdr_core.phases.request import RecoveryRequest  # which takes a second to load
+
+        request = RecoveryRequest(path, spec, parallelism, to, trust_key=trust_key)
+        refused += _target_refusals(request, settings, evidence, alone=not refused)
     state, blocked = _other_state(checkpoint, spec, parallelism, to)
     refused = list({str(error): error for error in (*refused, *blocked)}.values())
-    sizes = payload_sizes(checkpoint, planned)
+    sizes = plan_sizes(checkpoint, planned)
     outlook = estimated(planned, sizes, settings.segment_size)
+    speed = speed or _measured_speed(settings)
     warnings = [f"exchange {each.name}: {each.sample.misfit}" for each in evidence if each.sample.misfit]
-    if (exact or (exact is None and sum(sizes) <= COUNTED_UP_TO)) and not examined.refusals:
+    if (exact or (exact is None and sizes.sum() <= COUNTED_UP_TO)) and not examined.refusals:
         try:
-            counts = [count_channel(planned, number) for number in range(len(planned.channels))]
+            counts = count_records(planned)
             outlook = counted(planned, sizes, counts, settings.segment_size)
             warnings += [
                 f"exchange {name}: the owner function would have sent {wrong:,} of {of:,} records elsewhere at the old "
@@ -118,7 +127,7 @@ def describe(
         "to": to or None,
         "plan": None if refused else planned.sha256,
         "proven": keys_are_proven(evidence),
-        **_numbers(checkpoint, planned, outlook, speed or _measured_speed(settings), evidence),
+        **_numbers(checkpoint, planned, outlook, speed, evidence, with_channels=with_channels),
         **({} if state is None else {"state": state}),
         "warnings": warnings + _spill_warnings(outlook, settings) + _missing_warnings(state),
         "refused": [_refusal(error) for error in refused],
@@ -149,19 +158,17 @@ def _examine(checkpoint: Checkpoint, spec: str, parallelism: str, settings: Sett
 
 
 def _target_refusals(
-    checkpoint: str, spec: str, parallelism: str, to: str, settings: Settings, *, alone: bool, trust_key: bool
+    request: RecoveryRequest, settings: Settings, evidence: tuple[ExchangeEvidence, ...], *, alone: bool
 ) -> list[CdrError]:
     """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
-    if not to:
-        return []
     from cdr_core.commit.sinks import sink_for
-    from cdr_core.phases.request import RecoveryRequest, check
+    from cdr_core.phases.request import check
 
     try:
         if alone:
-            check(RecoveryRequest(checkpoint, spec, parallelism, to, trust_key=trust_key), settings)
+            check(request, settings, evidence=evidence)
         else:
-            sink_for(to).refuse_early()
+            sink_for(request.to).refuse_early()
     except CdrError as error:
         return [error]
     return []
@@ -188,12 +195,18 @@ def _other_state(
 
 
 def _numbers(
-    checkpoint: Checkpoint, planned: Plan, outlook: Outlook, speed: Speed, evidence: Sequence[ExchangeEvidence]
+    checkpoint: Checkpoint,
+    planned: Plan,
+    outlook: Outlook,
+    speed: Speed,
+    evidence: Sequence[ExchangeEvidence],
+    *,
+    with_channels: bool,
 ) -> dict[str, Any]:
     from cdr_core.rescale.whatif import START_SECONDS, seconds, skew
 
     labels = _labels(checkpoint)
-    channels = _channels_by_subtask(planned, outlook)
+    channels = _channels_by_subtask(planned, outlook) if with_channels else []
     exchanges = [
         {
             "name": e.name,
@@ -225,7 +238,7 @@ def _numbers(
             "bytes_max": s.high,
             "spill": s.spill,
             "seconds": round(s.bytes / speed.bytes_per_second, 1),
-            "virtual_channels": channels[s.subtask],
+            **({"virtual_channels": channels[s.subtask]} if with_channels else {}),
         }
         for s in outlook.subtasks
     ]
@@ -257,14 +270,28 @@ def _labels(checkpoint: Checkpoint) -> dict[str, str]:
     return {o.operator_id: o.label if times[o.label] == 1 else o.operator_id for o in operators}
 
 
-def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[list[dict[str, Any]]]:
+def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
     """Of each new subtask the virtual channels that may bring it something, and how many bytes."""
-    found: list[list[dict[str, Any]]] = [[] for _ in planned.subtasks]
-    for channel, shares in zip(planned.channels, outlook.shares, strict=True):
-        name, ambiguous = planned.exchanges[channel.exchange].name, len(channel.subtasks) > 1
-        for subtask, share in zip(channel.subtasks, shares, strict=True):
-            of = {"exchange": name, "up": channel.up, "down": channel.down, "new_up": channel.new_up}
-            found[subtask].append({**of, "ambiguous": ambiguous, "bytes": share})
+    import numpy as np
+
+    from cdr_core.cli.rows import Rows, Table
+
+    channels, lines = planned.channels, np.arange(planned.channels.line_first[-1])
+    subtask = channels.subtask_of_lines(lines)
+    order = np.argsort(subtask, kind="stable")
+    bounds = np.searchsorted(subtask, np.arange(len(planned.subtasks) + 1), sorter=order)
+    names, shares = np.array([exchange.name for exchange in planned.exchanges], object), outlook.shares(planned)
+    found = []
+    for begin, end in pairwise(bounds.tolist()):
+        mine = order[begin:end]
+        of = channels.of_lines(mine)
+        fields = {
+            "exchange": names[channels.exchange[of]],
+            **{name: getattr(channels, name)[of] for name in ("up", "down", "new_up")},
+            "ambiguous": channels.owner_count[of] > 1,
+            "bytes": shares[mine],
+        }
+        found.append(Rows(Table(fields, len(mine))))
     return found
 
 

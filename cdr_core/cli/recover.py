@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, open_repository, print_json
+from cdr_core.errors import Replaced
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")]
 Spec = Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")]
@@ -26,9 +27,6 @@ def recover(
         str,
         typer.Option(help="A damaged channel: fail, or quarantine what is behind the damage and recover the rest."),
     ] = "fail",
-    one_pass: Annotated[
-        bool, typer.Option("--one-pass", help="Read, filter, route and deliver in one job; then commit.")
-    ] = False,
     drop_records: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,7 +48,7 @@ def recover(
     create_only: Annotated[bool, typer.Option("--create-only", help="Only make the recovery's row.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run the five phases here, or all of them up to commit in one pass.
+    """Run the five phases here.
 
     The same checkpoint and target again resumes, or returns the stored result.
     """
@@ -64,7 +62,6 @@ def recover(
         to,
         checkpoint_interval,
         on_corrupt,
-        one_pass,
         tuple(drop_records or ()),
         trust_key,
         replace=_token() if replace else "",
@@ -74,7 +71,7 @@ def recover(
         if create_only:
             _say(as_json, {"recovery": recovery.id, "state": str(recovery.state)}, recovery.id)
             return
-        _run_to_the_end(repository, recovery.id, settings, one_pass, as_json)
+        _run_to_the_end(repository, recovery.id, settings, as_json)
 
 
 def resume(
@@ -97,11 +94,15 @@ def resume(
     settings = load_settings()
     with open_repository(settings) as repository:
         stored = repository.recovery(recovery)
+        if replace and stored.replaced_by is not None:
+            raise Replaced(
+                f"recovery {recovery} was replaced by {stored.replaced_by}",
+                hint=f"run: cdr resume {stored.replaced_by} --replace",
+            )
         if replace:
             request = request_of(stored, parallelism, on_corrupt, trust_key=trust_key, replace=_token())
             stored, _ = create_in(repository, request, settings)
-        one_pass = bool(stored.settings.get("one_pass"))
-        _run_to_the_end(repository, stored.id, settings, one_pass, as_json)
+        _run_to_the_end(repository, stored.id, settings, as_json)
 
 
 def _token() -> str:
@@ -109,10 +110,10 @@ def _token() -> str:
     return f"shell-{uuid.uuid4().hex}"
 
 
-def _run_to_the_end(repository: Any, recovery: str, settings: Any, one_pass: bool, as_json: bool) -> None:
+def _run_to_the_end(repository: Any, recovery: str, settings: Any, as_json: bool) -> None:
     from cdr_core.phases.quarantine import require_whole
 
-    seconds = _run_phases(repository, recovery, settings, one_pass=one_pass)
+    seconds = _run_phases(repository, recovery, settings)
     summary = _summary(repository, recovery, seconds)
     _say(as_json, summary, _as_text(summary))
     require_whole(recovery, summary["verdict"])
@@ -138,20 +139,14 @@ def phase(
     require_whole(recovery, result.get("verdict", ""))
 
 
-def _run_phases(repository: Any, recovery: str, settings: Any, *, one_pass: bool) -> dict[str, float]:
+def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, float]:
     from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
     from cdr_core.phases.workers import SparkWorkers
 
     seconds: dict[str, float] = {}
     with SparkWorkers(settings) as workers, PhaseBars() as bars:
-        if one_pass:
-            from cdr_core.phases.onepass.driver import run_one_pass
-
-            started = time.monotonic()
-            run_one_pass(repository, recovery, settings, workers, bars)
-            seconds["one_pass"] = round(time.monotonic() - started, 3)
-        for each in [Phase.COMMIT] if one_pass else Phase:
+        for each in Phase:
             started = time.monotonic()
             _run_one(repository, recovery, each, settings, workers, bars)
             seconds[str(each)] = round(time.monotonic() - started, 3)
@@ -174,7 +169,6 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
     from cdr_core.phases.driver import stored_result
 
     result = stored_result(repository, recovery, Phase.COMMIT)
-    passed = stored_result(repository, recovery, Phase.SPILL).get("one_pass")
     receipt = repository.receipt(recovery) or {}
     missing = receipt.get("checkpoint", {}).get("missing")
     return {
@@ -188,7 +182,6 @@ def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[
         "bytes": result["bytes"],
         "seconds": seconds,
         "output": result["location"],
-        **({"one_pass": passed} if passed else {}),
         **({"missing": missing} if missing else {}),
     }
 
@@ -201,7 +194,7 @@ def _as_text(summary: dict[str, Any]) -> str:
     return (
         f"{summary['recovery']}: {summary['state']}, {verdict}: {summary['records']:,} records "
         f"({summary['bytes']:,} bytes) in {total:.1f} s\n"
-        f"  output   {summary['output']}\n  receipt  {summary['receipt']}{_paths(summary.get('one_pass'))}"
+        f"  output   {summary['output']}\n  receipt  {summary['receipt']}"
         f"{_missing(summary.get('missing'))}{_unproven(summary['exchanges'])}"
     )
 
@@ -221,17 +214,6 @@ def _missing(paths: list[str] | None) -> str:
     if not paths:
         return ""
     return f"\n  missing  {len(paths):,} files outside, without which Flink cannot restore it, such as {paths[0]}"
-
-
-def _paths(passed: dict[str, Any] | None) -> str:
-    """How the bytes of one pass went."""
-    if passed is None:
-        return ""
-    return (
-        f"\n  one pass {passed['memory_bytes']:,} bytes from memory, {passed['disk_bytes']:,} spilled and "
-        f"{passed['replay_bytes']:,} behind them, in {passed['spill_files']} files; {passed['pages']:,} pages; "
-        f"{passed['read_page_bytes']:,} bytes through read pages"
-    )
 
 
 def _say(as_json: bool, value: dict[str, Any], text: str) -> None:

@@ -25,18 +25,12 @@ def remedy_command(error: CdrError, arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _command(name: str, words: Sequence[str], remedy: Sequence[str]) -> str | None:
-    kept = _without_corrupt(words) if ON_CORRUPT in remedy else list(words)
-    added = [word for word in dict.fromkeys(remedy) if word not in kept]
+def _command(name: str, words: Sequence[str], options: Sequence[str]) -> str | None:
+    """The words with the options that they lack; a value of ``--on-corrupt`` gives way to the remedy's."""
+    kept = [*words]
+    if any(option.startswith(ON_CORRUPT) for option in options):
+        kept = [word for word in kept if not word.startswith(f"{ON_CORRUPT}=")]
+        if ON_CORRUPT in kept:
+            del kept[kept.index(ON_CORRUPT) : kept.index(ON_CORRUPT) + 2]
+    added = [option for option in dict.fromkeys(options) if option not in kept]
     return shlex.join(["cdr", name, *kept, *added]) if added else None
-
-
-def _without_corrupt(words: Sequence[str]) -> list[str]:
-    """The words without ``--on-corrupt`` and its value, which the remedy gives anew."""
-    kept, skip = [], False
-    for word in words:
-        if skip or word == ON_CORRUPT:
-            skip = word == ON_CORRUPT
-        elif not word.startswith(f"{ON_CORRUPT}="):
-            kept.append(word)
-    return kept

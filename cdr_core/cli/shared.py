@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,5 +60,8 @@ def load_settings() -> Settings:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One object on one line."""
-    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    from cdr_core.cli.rows import json_parts  # numpy, which most commands need only later
+
+    sys.stdout.writelines(json_parts(value))
+    sys.stdout.write("\n")
     sys.stdout.flush()

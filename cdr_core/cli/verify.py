@@ -32,6 +32,9 @@ def verify(
     parallelism: Annotated[
         str, typer.Option("--parallelism", help="The new one, for owners; by default the receipt's, else found out.")
     ] = "",
+    without_source: Annotated[
+        bool, typer.Option("--without-source", help="The checkpoint is gone: compare a table with its receipt alone.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Check a recovery again from the bytes: every record once, unchanged, in order, where it belongs.
@@ -40,9 +43,19 @@ def verify(
     """
     from cdr_core.audit.independent.verify import verify as compare
 
-    report = compare(_request(receipt, source, output, spec, parallelism))
+    if without_source and (source or not receipt):
+        raise typer.BadParameter("needs a receipt, and no --source", param_hint="--without-source")
+    request = _request(receipt, source, output, spec, parallelism)
+    report = _alone(request) if without_source else compare(request)
     print_json(report.to_json()) if as_json else typer.echo(_as_text(report))
     raise typer.Exit(report.exit_code)
+
+
+def _alone(request: Request) -> Report:
+    from cdr_core.audit.independent.without_source import verify_without_source
+
+    assert request.claims is not None, "a receipt was given"
+    return verify_without_source(request.output, request.spec, request.claims)
 
 
 def _request(receipt: str, source: str, output: str, spec: str, parallelism: str) -> Request:
@@ -70,7 +83,7 @@ def _claims(receipt: str) -> Claims:
     from cdr_core.storage import storage_for
 
     if "/" in receipt or Path(receipt).exists():
-        return read_claims(storage_for(receipt).read(receipt), receipt)
+        return read_claims(storage_for(receipt).read(receipt), receipt, receipt.rpartition("/")[0] or ".")
     with open_repository(load_settings()) as repository:
         found, state = repository.receipt(receipt), repository.recovery(receipt).state
     if found is None:
@@ -92,7 +105,7 @@ def _as_text(report: Report) -> str:
 
     found, expected = report.output.records, report.source
     size = f"{expected.bytes:,} bytes, {report.channels:,} channels"
-    verdict = verdict_text(report.verdict, proven=not report.unproven)
+    verdict = verdict_text(report.verdict, proven=not report.unproven, values_checked=report.values_checked)
     lines = [f"{verdict}: {found:,} records in the output, {expected.records:,} expected ({size})"]
     if report.left_out or report.partial:
         lines.append(f"  {report.left_out:,} readable records were left out, as the receipt says")

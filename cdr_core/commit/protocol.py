@@ -59,7 +59,7 @@ def publish_once(
         published = earlier = _find(seen, commit_id, publication)
         if published is None:
             _refuse_second_recovery(seen, publication)
-            _require_sight(seen, log.intended_on())
+            require_sight(seen, log.intended_on())
         log.intend(seen.base)
         reach("commit.intent")
         if published is None:
@@ -87,7 +87,7 @@ def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, public
         found = _find(seen, commit_id, publication)
         if found is not None:
             return found
-        _require_sight(seen, base)
+        require_sight(seen, base)
         if isinstance(error, CdrError):
             raise
         what = f"it is not known whether commit {commit_id} was published ({error or type(error).__name__})"
@@ -121,8 +121,8 @@ def _refuse_second_recovery(seen: LookUp, publication: Publication) -> None:
         raise already_published(seen.others[source])
 
 
-def _require_sight(seen: LookUp, intended: str | None) -> None:
-    """A commit that is not found may have been forgotten: then nobody but a person can tell."""
+def require_sight(seen: LookUp, intended: str | None) -> None:
+    """Raise ``InDoubt`` where the target may have forgotten a publication on this base: only a person can tell then."""
     if intended is not None and not seen.covers(intended):
         raise InDoubt(
             f"a publication on {intended} was begun, and what the target shows does not go back that far",

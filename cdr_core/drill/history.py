@@ -17,7 +17,7 @@ class PlanStatus:
     """What the drills of a plan showed, by those that ended; a drill that runs changes nothing here.
 
     An empty ``plan`` stands for the drills of ``job`` that were run by hand. ``is_planned``: drills.yaml has the plan,
-    so somebody expects drills of it. ``refusal`` says why drills.yaml's plan cannot be used. ``age_s`` counts from the
+    so drills of it are expected. ``refusal`` says why drills.yaml's plan cannot be used. ``age_s`` counts from the
     start of the last drill that passed; ``rto_s`` and ``rpo_s`` are of the newest drill that measured them.
     """
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdr_core.errors import CorruptMetadata, SpecRefused, Where
+from cdr_core.flink.channel_columns import ChannelColumns, channel_columns
 from cdr_core.flink.channel_state import ChannelId, ChannelSlice, channel_slices
 from cdr_core.flink.metadata import (
     AbsoluteFile,
@@ -67,6 +68,9 @@ class Checkpoint:
     sha256: str
     file: str = METADATA_FILE
     exists: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
+    _columns: dict[tuple[str, Side], ChannelColumns] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def address(self) -> str:
@@ -101,6 +105,14 @@ class Checkpoint:
         """The in-flight data of one side of an operator; see :func:`~cdr_core.flink.channel_state.channel_slices`."""
         found = self.operator(operator) if isinstance(operator, str) else operator
         return channel_slices(found, side, checkpoint=self.directory)
+
+    def columns(self, operator: str | OperatorState, side: Side) -> ChannelColumns:
+        """The same as :meth:`channels` in columns, with the same refusals. It is made once."""
+        found = self.operator(operator) if isinstance(operator, str) else operator
+        key = (found.operator_id, side)
+        if key not in self._columns:
+            self._columns[key] = channel_columns(found, side, checkpoint=self.directory)
+        return self._columns[key]
 
     def resolve(self, handle: StreamHandle) -> Location:
         """Where the bytes of a handle are. A relative path is one below the directory that is being read from.

@@ -22,8 +22,9 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """What went through the page: allocations (0 or 1 a task), bytes, records that crossed a border between two
-    fillings, and how many of those were so long that they went to a file of their own.
+    """What was looked at: allocations of the page (0 or 1 a task), bytes through it or, of small channels, beside it;
+    records that crossed a border between two fillings, and how many of those were so long that they went to a file of
+    their own.
     """
 
     allocations: int = 0
@@ -86,6 +87,10 @@ class ReadPage:
         """Its ``used`` bytes were copied out. Nothing is freed: the next request gets the same memory."""
         self._out = False
         self._bytes += used
+
+    def pass_by(self, size: int) -> None:
+        """So many bytes of small channels were looked at without it: they lie in one piece."""
+        self._bytes += size
 
     def close(self) -> None:
         """Free it, whoever holds it; closing again does nothing."""

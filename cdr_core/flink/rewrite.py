@@ -17,7 +17,7 @@ from cdr_core.flink.metadata import (
     SubtaskState,
 )
 
-Handles = Mapping[SubtaskSide, tuple[ChannelHandle, ...]]
+Handles = Mapping[SubtaskSide, Sequence[ChannelHandle]]
 States = Mapping[str, Sequence[SubtaskState]]
 """By operator id: the state of its new subtasks without channel state; a subtask that is missing has none."""
 

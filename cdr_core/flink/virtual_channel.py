@@ -49,6 +49,11 @@ class ChannelBytes:
             if number < len(inputs):
                 self.input_size = self.size
 
+    @property
+    def parts(self) -> list[Part]:
+        """Input parts, then output parts."""
+        return [part for part, _, _, _ in self._parts]
+
     def copy(self, begin: int, end: int, target: Bytes, at: int = 0) -> None:
         """Copy logical bytes [begin, end) to ``target[at:]``."""
         if not 0 <= begin <= end <= self.size or at + (end - begin) > len(target):

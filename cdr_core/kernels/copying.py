@@ -37,3 +37,20 @@ def _copy(typingctx, target, target_at, source, source_at, count):
 
 copy_bytes: Any = _copy
 """``copy_bytes(target, target_at, source, source_at, count)`` inside a kernel, for arrays of bytes."""
+
+
+@intrinsic
+def _copy_from(typingctx, target, target_at, address, count):
+    signature = types.void(target, types.int64, types.int64, types.int64)
+
+    def codegen(context, builder, _signature, arguments):
+        to = cgutils.create_struct_proxy(target)(context, builder, value=arguments[0])
+        origin = builder.inttoptr(arguments[2], to.data.type)
+        cgutils.raw_memcpy(builder, builder.gep(to.data, [arguments[1]]), origin, arguments[3], 1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+copy_from: Any = _copy_from
+"""``copy_from(target, target_at, address, count)`` inside a kernel: from an address to an array of bytes."""

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.frames import TAG_RECORD, TAG_WATERMARK, TAG_WATERMARK_STATUS
-from cdr_core.kernels.memory import address_of, load_byte, load_le64, rotate_left, store_64
+from cdr_core.kernels.memory import address_of, load_be64, load_byte, load_le64, rotate_left, store_64
 
 Memory = Any
 """An array, or its address."""
@@ -52,6 +52,10 @@ _MIX_A, _MIX_B, _CHAIN = uint64(MIX_A), uint64(MIX_B), uint64(CHAIN)
 
 FOLD_COLUMNS = 5
 ROW_BYTES = 8 * FOLD_COLUMNS
+FINGERPRINT_BYTES = 16
+"""Of one record: both hash words, each big-endian, so that its hexadecimal digits are those of the words."""
+NO_FINGERPRINTS = np.empty(0, np.uint8)
+"""For a kernel whose caller does not want them."""
 SIZES = slice(3, 5)
 """The columns of a fold that count: records and raw bytes."""
 
@@ -191,6 +195,35 @@ def fold_records(
             first, second = hash_words(memory, starts[i], ends[i])
             add_record(rows + ROW_BYTES * lanes[i], first, second, ends[i] - starts[i])
             i += 1
+
+
+@njit(cache=True, nogil=True)
+def fold_fingerprints(
+    fingerprints: npt.NDArray[np.uint8],
+    lengths: npt.NDArray[np.int64],
+    lanes: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.uint64],
+) -> None:
+    """As :func:`fold_records` for records of which only fingerprints and lengths are known."""
+    words, rows = address_of(fingerprints), address_of(sums)
+    for i in range(lanes.shape[0]):
+        first = load_be64(words, FINGERPRINT_BYTES * i)
+        second = load_be64(words, FINGERPRINT_BYTES * i + 8)
+        add_record(rows + ROW_BYTES * lanes[i], first, second, lengths[i])
+
+
+@njit(cache=True, nogil=True)
+def first_other(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], fingerprints: npt.NDArray[np.uint8]
+) -> int:
+    """The first record ``data[offsets[i]:offsets[i + 1]]`` that has another fingerprint; −1 = none has."""
+    memory, words = address_of(data), address_of(fingerprints)
+    for i in range(offsets.shape[0] - 1):
+        first, second = hash_words(memory, offsets[i], offsets[i + 1])
+        at = FINGERPRINT_BYTES * i
+        if load_be64(words, at) != first or load_be64(words, at + 8) != second:
+            return i
+    return -1
 
 
 @njit(cache=True, nogil=True)

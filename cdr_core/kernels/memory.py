@@ -56,18 +56,24 @@ load_le32 = _loader(32, False)
 load_le64 = _loader(64, False)
 
 
-@intrinsic
-def _store_64(typingctx, memory, offset, word):
-    def codegen(context, builder, _signature, arguments):
-        address, offset, word = arguments
-        builder.store(word, _pointer(context, builder, memory, address, offset, 64), align=1)
-        return context.get_dummy_value()
+def _storer(big_endian: bool):
+    @intrinsic
+    def store(typingctx, memory, offset, word):
+        def codegen(context, builder, _signature, arguments):
+            address, offset, word = arguments
+            word = builder.bswap(word) if big_endian else word
+            builder.store(word, _pointer(context, builder, memory, address, offset, 64), align=1)
+            return context.get_dummy_value()
 
-    return types.void(memory, types.int64, types.uint64), codegen
+        return types.void(memory, types.int64, types.uint64), codegen
+
+    return store
 
 
-store_64: Any = _store_64
+store_64: Any = _storer(False)
 """``store_64(memory, offset, word)`` inside a kernel."""
+store_be64: Any = _storer(True)
+"""The same, highest byte first."""
 
 
 @intrinsic

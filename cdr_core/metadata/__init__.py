@@ -22,6 +22,7 @@ from cdr_core.metadata.states import (
     SpillSetState,
 )
 from cdr_core.metadata.values import (
+    DROP_RECORDS,
     REPLACE_TOKEN,
     TRUST_KEY,
     Attempt,
@@ -64,6 +65,7 @@ _DATABASE = {
 
 __all__ = [
     "CANCEL",
+    "DROP_RECORDS",
     "HAND_OVER",
     "REPLACE_TOKEN",
     "TRUST_KEY",

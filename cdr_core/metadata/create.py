@@ -19,11 +19,16 @@ from cdr_core.metadata.values import REPLACE_TOKEN, TRUST_KEY, Json, NewRecovery
 def create(session: Session, new: NewRecovery) -> tuple[RecoveryRow, bool]:
     """The recovery of this identity, and whether it was created now. In one transaction, also when several race."""
     existing = find(session, new.identity)
+    if existing is not None and existing.id == new.replaces:
+        # Locked and read again: another start-over may have replaced it meanwhile.
+        lock_recovery(session, existing.id)
+        session.expire_all()
+        existing = find(session, new.identity)
     if existing is not None and existing.id != new.replaces:
         return _attach(existing, new), False
     source = _source(session, new)
     if existing is not None:
-        replace(session, lock_recovery(session, existing.id), new)
+        replace(session, existing, new)
     if not insert_unless_there(session, RecoveryRow, _columns(new, source.id), ["identity"]):
         settle_pin(session, source.id)
         winner = find(session, new.identity)

@@ -16,7 +16,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from cdr_core.errors import CdrError, Refused, require_extra
+from cdr_core.errors import CdrError, Refused
+from cdr_core.extras import require_extra
 from cdr_core.metadata.failures import UPGRADE_HINT, translate
 
 BUSY_TIMEOUT_SECONDS = 30

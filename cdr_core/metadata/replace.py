@@ -18,7 +18,7 @@ def replace(session: Session, old: RecoveryRow, new: NewRecovery) -> None:
     Refused once its commit log says that something is published. A commit that was only intended is no obstacle: the
     caller has looked into the target, and the next generation publishes nothing where it finds this one's output.
     """
-    refuse_published(session, old)
+    _refuse_published(session, old)
     reason = f"replaced by {new.id}"
     abandon(session, old.id, reason)
     close_commands(open_commands(session, old.id), CommandState.REFUSED, {"reason": f"the recovery was {reason}"})
@@ -29,7 +29,7 @@ def replace(session: Session, old: RecoveryRow, new: NewRecovery) -> None:
     session.flush()
 
 
-def refuse_published(session: Session, old: RecoveryRow) -> None:
+def _refuse_published(session: Session, old: RecoveryRow) -> None:
     """Raise if a row says that output of this recovery is visible, and say which."""
     published = select(CommitLogRow).where(CommitLogRow.recovery_id == old.id, CommitLogRow.state != CommitState.INTENT)
     entry = session.scalars(published.order_by(CommitLogRow.commit_id.desc()).limit(1)).first()

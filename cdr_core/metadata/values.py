@@ -41,7 +41,8 @@ def identity_of(metadata_sha256: str, target: str) -> str | None:
 
 def generation_id(recovery_id: str, generation: int) -> str:
     """The id of a generation: ``r-1f`` is followed by ``r-1f-g2``."""
-    return f"{recovery_id.partition('-g')[0]}-g{generation}"
+    first = recovery_id.partition("-g")[0]
+    return first if generation == 1 else f"{first}-g{generation}"
 
 
 def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refused:
@@ -53,6 +54,8 @@ def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refus
     )
 
 
+DROP_RECORDS = "drop_records"
+"""The option of a recovery that names the records to be left out."""
 TRUST_KEY = "trust_key"
 """The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
 

@@ -7,44 +7,45 @@ commit protocol; where each recovery checkpoint was published when it completed,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, total
-from cdr_core.audit.receipt import make_proof, make_receipt, sealed
-from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.audit.ledger import RECORDS, Ledger, join_ledgers, require_equal
+from cdr_core.audit.receipt import ExchangeFindings, Finding, make_proof, make_receipt, sealed
+from cdr_core.commit.committable import Committable
 from cdr_core.commit.database import Rows, TableCommitter, committed
 from cdr_core.commit.events import Close
 from cdr_core.commit.sinks import Sink, is_checkpoint, lake_for, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
-from cdr_core.commit.sinks.checkpoint import CheckpointSink
+from cdr_core.commit.sinks.checkpoint import LEDGER_BESIDE, CheckpointSink
 from cdr_core.errors import JobFailed
-from cdr_core.kernels import fingerprint
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.coordination import committables, is_per_checkpoint, publications, restored
-from cdr_core.phases.drain import entries as drained
+from cdr_core.phases.drain import drained_by
 from cdr_core.phases.draining.rows import holder
+from cdr_core.phases.earlier import adopted_proof, ledger_of_entries
+from cdr_core.phases.filter import selected_by
+from cdr_core.phases.ledgers import described, line_key, recorded, summed_lines, write_ledger
 from cdr_core.phases.quarantine import left_out
-from cdr_core.phases.read import entries as read_entries
-from cdr_core.phases.read import evidence_of
+from cdr_core.phases.read import evidence_of, scanned_by, source_ledger
+from cdr_core.phases.read_back import read_back
+from cdr_core.phases.results import SHA256, SUFFIX
 from cdr_core.phases.rewriting import assemble
 from cdr_core.phases.run_facts import run_facts
-from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.phases.spill import spilled_by
+from cdr_core.phases.unit import Finished, Job, Outcome, job_scratch
 from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.bound import OPAQUE
-from cdr_core.rescale.columns import RAW
-from cdr_core.rescale.evidence import ExchangeEvidence, Finding, keys_are_proven
+from cdr_core.rescale.evidence import ExchangeEvidence, keys_are_proven
 from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.scan_batch import Scanned
 from cdr_core.spill.release import delete_released
+from cdr_core.storage import storage_for
+from cdr_core.storage.columns import read_columns, write_columns
 from cdr_core.sweep import sweep_spilled, sweep_unpublished
 
 if TYPE_CHECKING:
@@ -61,11 +62,9 @@ BATCH_BYTES = 4 * 1024 * 1024
 of bytes.
 """
 
-LEDGER, CHECKED_BEFORE = "ledger", "checked"
-"""What a unit left; where a unit is told what it left before."""
-
-CHANNEL = ("exchange", "up", "down", "new_down")
-"""Columns that say of which part of which channel a row is."""
+LEDGER_FILE = "ledger.parquet"
+CHECKED_BEFORE = "checked"
+"""Where a unit is told what it left before: the file and its SHA-256."""
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
@@ -79,8 +78,20 @@ def prepare(drive: Drive) -> dict[str, Any]:
         return assemble.units(drive, found)
     shown = committed(Rows(drive.repository, drive.recovery, drive.epoch), sink_for(drive.recovery.target))
     visible = [each for each in found if (each.checkpoint_id if is_per_checkpoint(drive.recovery) else last) in shown]
-    checked = {row.unit: row.result[LEDGER] for row in drive.repository.units(drive.recovery.id, Phase.COMMIT)}
-    return {**units(found), **units(visible, checked)}
+    return {**units(found), **units(visible, _checked(drive))}
+
+
+def _checked(drive: Drive) -> dict[str, list[str]]:
+    """What an earlier attempt found in the files, by unit; an earlier version's finding is written anew."""
+    found: dict[str, list[str]] = {}
+    for row in drive.repository.units(drive.recovery.id, Phase.COMMIT):
+        if SHA256 in row.result:
+            found[row.unit] = [row.manifest, row.result[SHA256]]
+        elif "ledger" in row.result:
+            uri = drive.workspace.attempt(drive.epoch, str(drive.phase), f"checked-{row.unit}{SUFFIX}")
+            ledger = ledger_of_entries(drive.plan, row.result["ledger"])
+            found[row.unit] = [uri, write_columns(uri, ledger.to_columns())]
+    return found
 
 
 def last_checkpoint(drive: Drive) -> int:
@@ -97,34 +108,43 @@ def last_checkpoint(drive: Drive) -> int:
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Compare what would be published with what was drained, then publish it exactly once and write the receipt."""
-    sink, expected = sink_for(drive.recovery.target), drained(drive.results(Phase.DRAIN))
+    plan, sink, expected = drive.plan, sink_for(drive.recovery.target), drained_by(drive)
     if isinstance(sink, CheckpointSink):
-        ledger = assemble.ledger_of(drive, results)
+        ledger = assemble.ledger_of(drive)
         sink = assemble.ready(drive, sink, results)
     else:
-        ledger = _read_ledger(drive, sink, results, expected)
-    require_equal("commit", expected, ledger)
-    proof, last = _proof(drive, ledger), last_checkpoint(drive)
+        ledger = _read_ledger(drive, sink, expected)
+    require_equal("commit", expected, ledger, line_key(plan))
+    ledger, scanned = ledger.without_others(), scanned_by(drive)
+    source, last = source_ledger(scanned), last_checkpoint(drive)
     rows = Rows(drive.repository, drive.recovery, drive.epoch)
+    proof = adopted_proof(drive, rows.log.get(last), "commit", ledger) or _proof(drive, scanned, source, ledger)
     committer = TableCommitter(rows, sink, lambda _: proof, final=last)
     restored(drive, committer, last, together=not is_per_checkpoint(drive.recovery)).deliver(Close())
     made = _with_metadata(drive.recovery.target, publications(drive, last, committer.found))
-    receipt = _receipt(drive, proof, ledger, made)
+    beside = drive.workspace.attempt(drive.epoch, LEDGER_FILE)
+    with job_scratch(drive.job()) as scratch:
+        file = write_ledger(beside, scratch, plan, source, ledger)
+    if isinstance(sink, CheckpointSink):  # beside its receipt; an earlier attempt's is replaced, as that is
+        copy = sink.uri(LEDGER_BESIDE)
+        storage_for(copy).replace(copy, storage_for(beside).read(beside))
+        file = {**file, "uri": copy}
+    receipt = {**_receipt(drive, proof, scanned, source, ledger, made), "ledger": file}
     receipt = assemble.beside(drive, sink, receipt) if isinstance(sink, CheckpointSink) else sealed(receipt)
     path = drive.workspace.attempt(drive.epoch, "receipt.json")
     write_json(path, receipt)
 
     def record(transaction: FencedTransaction) -> None:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
+        transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False))
         for publication in made:
             transaction.commit_done(rows.user, publication["commit_id"])
         transaction.save_receipt(receipt)
         let_go(transaction, drive)
 
-    result = {"records": total(ledger).records, "location": made[-1]["location"], "verdict": receipt["verdict"]}
-    result["proven"] = receipt["proven"]
+    result = {"records": ledger.records, "location": made[-1]["location"]}
+    verdict = {"verdict": receipt["verdict"], "proven": receipt["proven"]}
     return Finished(
-        {**result, "bytes": total(ledger).bytes, "receipt": path},
+        {**result, **verdict, "bytes": ledger.bytes, "receipt": path, "ledger": beside},
         record,
         lambda: _clean_up(drive, sink),
     )
@@ -144,17 +164,23 @@ def _with_metadata(target: str, made: list[dict[str, Any]]) -> list[dict[str, An
     ]
 
 
-def _read_ledger(drive: Drive, sink: Sink, results: Sequence[Mapping[str, Any]], expected: list[Entry]) -> list[Entry]:
-    """What the prepared files hold. Without the records' bytes that is only how many: that the rows are those of the
-    drain is then shown by the sums of the files, which were compared when they were read.
+def _read_ledger(drive: Drive, sink: Sink, expected: Ledger) -> Ledger:
+    """What the prepared files hold. In the shape without fingerprints that is only how many: that the rows are those of
+    the drain is then shown by the sums of the files, which were compared when they were read.
     """
     if not sink.stores:
         return expected
-    found = entries(results)
-    if drive.keeps_raw:
+    found = published_by(drive)
+    if drive.shape.identifies_bytes:
         return found
-    require_equal("commit", [Entry(entry.key, Tally(entry.tally.records)) for entry in expected], found)
+    counts = Ledger.of(expected.lines, np.where(np.arange(expected.sums.shape[1]) == RECORDS, expected.sums, 0))
+    require_equal("commit", counts, found, line_key(drive.plan))
     return expected
+
+
+def published_by(drive: Drive) -> Ledger:
+    """The ledger of what is about to be published, by line, in the order of the recovery checkpoints."""
+    return join_ledgers(Ledger.from_columns(unit.columns) for unit in drive.columns(Phase.COMMIT) if unit.columns)
 
 
 def _clean_up(drive: Drive, sink: Sink) -> None:
@@ -182,33 +208,43 @@ def let_go(transaction: FencedTransaction, drive: Drive) -> None:
             transaction.release_grant(each.id, holder(number))
 
 
-def _findings(evidence: Sequence[ExchangeEvidence] | None, plan: Plan) -> list[dict[str, Any]]:
-    """How far types and keys are proven; records themselves have no place in a receipt."""
+def _findings(evidence: Sequence[ExchangeEvidence] | None, plan: Plan) -> list[ExchangeFindings]:
+    """How far types and keys are proven: not at all where an older version made the plan."""
     if evidence is not None:
-        return [{name: each.to_json()[name] for name in ("name", "key", "types")} for each in evidence]
-    unknown = Finding(False, "the version that made the plan took no sample").to_json()
+        return [each.findings for each in evidence]
+    unknown = Finding(False, "the version that made the plan took no sample")
     return [
-        {
-            "name": each.name,
-            "key": unknown if each.key else None,
-            "types": unknown if each.record != OPAQUE.text else None,
-        }
-        for each in plan.exchanges
+        ExchangeFindings(e.name, unknown if e.key else None, unknown if e.record != OPAQUE.text else None)
+        for e in plan.exchanges
     ]
 
 
-def _proof(drive: Drive, ledger: Sequence[Entry]) -> dict[str, Any]:
-    earlier = {
-        str(phase): [Entry.from_json(line) for line in drive.repository.ledger(drive.recovery.id, phase)]
-        for phase in Phase
-        if phase is not Phase.COMMIT
+def _proof(drive: Drive, scanned: Scanned, source: Ledger, ledger: Ledger) -> dict[str, Any]:
+    """The ledgers of the phases between were compared with their neighbours; their digests say that they were."""
+    results = {row.name: row.result or {} for row in drive.repository.phases(drive.recovery.id)}
+    read_again: dict[Phase, Callable[[], Ledger]] = {
+        Phase.FILTER: lambda: selected_by(drive)[0],
+        Phase.SPILL: lambda: spilled_by(drive),
+        Phase.DRAIN: lambda: drained_by(drive),
     }
-    ledgers = {**earlier, "commit": ledger}
-    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, ledgers, left_out(drive.results(Phase.READ)))
+    between = {
+        str(phase): {name: results[phase][name] for name in ("lines", "digest")}
+        if "digest" in results[phase]
+        else recorded(drive.plan, again(), by_channel=False)  # an earlier version did the phase
+        for phase, again in read_again.items()
+    }
+    first, last = described(drive.plan, source, by_channel=True), described(drive.plan, ledger)
+    ledgers = {"read": first, **between, "commit": last}
+    return make_proof(drive.plan.sha256, drive.plan.metadata_sha256, ledgers, left_out(scanned))
 
 
 def _receipt(
-    drive: Drive, proof: Mapping[str, Any], ledger: Sequence[Entry], made: Sequence[Mapping[str, Any]]
+    drive: Drive,
+    proof: Mapping[str, Any],
+    scanned: Scanned,
+    source: Ledger,
+    ledger: Ledger,
+    made: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     recovery = drive.repository.recovery(drive.recovery.id)
     evidence = evidence_of(recovery)
@@ -222,12 +258,12 @@ def _receipt(
             "spec": recovery.spec,
         },
         proof=proof,
-        source=read_entries(drive.results(Phase.READ)),
+        source=source,
         published=ledger,
         other_elements=_other_elements(drive),
         publication=dict(made[-1]),
-        run=run_facts(drive),
-        exchanges=_findings(evidence, drive.plan),
+        run=run_facts(drive, scanned),
+        findings=_findings(evidence, drive.plan),
         proven=evidence is not None and keys_are_proven(evidence),
     )
     return {**receipt, "publications": list(made)} if is_per_checkpoint(recovery) else receipt
@@ -242,7 +278,7 @@ def _other_elements(drive: Drive) -> dict[str, Mapping[str, int]]:
     return {**(filtered or {})["others"], "closing": closing}
 
 
-def units(committables: Sequence[Committable], checked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def units(committables: Sequence[Committable], checked: Mapping[str, list[str]] | None = None) -> dict[str, Any]:
     """One unit per committable, named so that a subtask's come in the order of their checkpoints.
 
     ``checked``: only those of them, each with what an earlier attempt found in its files.
@@ -258,73 +294,12 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     if is_checkpoint(job.target):
         return assemble.execute(job, plan, unit, name)
     committable = Committable.from_json(unit)
-    ledger = unit[CHECKED_BEFORE] if CHECKED_BEFORE in unit else _read_back(job, committable)
-    return Outcome(committable.records, committable.bytes, {LEDGER: ledger})
-
-
-def _read_back(job: Job, committable: Committable) -> list[dict[str, Any]]:
-    sink = sink_for(job.target)
-    tallies: dict[ChannelKey, Tally] = {}
-    for file in committable.files if sink.stores else ():
-        _tally_file(sink, file, tallies, min(BATCH_BYTES, row_group_bytes(job.memory_budget)), raw=job.raw)
-    return [Entry(key, tally).to_json() for key, tally in tallies.items()]
-
-
-def _tally_file(
-    sink: Sink, file: PreparedFile, tallies: dict[ChannelKey, Tally], size: int, *, raw: bool = True
-) -> None:
-    columns = [*CHANNEL, RAW] if raw else [*CHANNEL]
-    with sink.open_file(file) as source:
-        for batch in _batches(pq.ParquetFile(source), size, columns):
-            for start, end in _same_channel(batch):
-                key = ChannelKey(*(batch.column(name)[start].as_py() for name in CHANNEL))
-                tally = _tally(batch.column(RAW), start, end) if raw else Tally(end - start)
-                tallies[key] = tallies.get(key, Tally()).then(tally)
-
-
-def _batches(file: pq.ParquetFile, size: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """About ``size`` bytes each, row group by row group: an iterator over all of them would hold every byte it has
-    read until it ends.
-    """
-    for group in range(file.num_row_groups):
-        there = file.metadata.row_group(group)
-        rows = max(1, size * there.num_rows // max(there.total_byte_size, 1))
-        yield from file.iter_batches(rows, row_groups=[group], columns=columns)
-
-
-def _same_channel(batch: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Stretches of rows of one virtual channel; rows of a subtask lie in drain order, so there are few."""
-    change = np.zeros(max(batch.num_rows - 1, 0), dtype=bool)
-    for name in CHANNEL:
-        column = batch.column(name)
-        change |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    borders = [0, *(np.flatnonzero(change) + 1).tolist(), batch.num_rows]
-    return list(pairwise(borders)) if batch.num_rows else []
-
-
-def _tally(raw: pa.BinaryArray, start: int, end: int) -> Tally:
-    offsets, data = _buffers(raw)
-    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    lanes = np.zeros(end - start, np.int64)
-    fingerprint.fold_records(data, offsets[start:end], offsets[start + 1 : end + 1], lanes, sums)
-    return Tally.of_fold(sums[0])
-
-
-def _buffers(raw: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, offsets, data = raw.buffers()
-    first, count = raw.offset, len(raw) + 1
-    numbers = np.frombuffer(offsets, dtype=np.int32)[first : first + count].astype(np.int64)
-    return numbers, np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
-
-
-def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The ledger of what is about to be published."""
-    joined: dict[ChannelKey, Tally] = {}
-    for result in results:
-        for value in result[LEDGER]:
-            entry = Entry.from_json(value)
-            joined[entry.key] = joined.get(entry.key, Tally()).then(entry.tally)
-    return [Entry(key, tally) for key, tally in joined.items()]
+    if CHECKED_BEFORE in unit:
+        return Outcome(committable.records, committable.bytes, {}, read_columns(*unit[CHECKED_BEFORE]))
+    sink, size = sink_for(job.target), min(BATCH_BYTES, row_group_bytes(job.memory_budget))
+    files = committable.files if sink.stores else ()
+    ledger = join_ledgers(read_back(plan, sink, file, size, job.shape) for file in files)
+    return Outcome(committable.records, committable.bytes, {}, ledger.to_columns())
 
 
 if __name__ == "__main__":

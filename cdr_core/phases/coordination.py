@@ -12,18 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.audit.ledger import Entry
+from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.audit.receipt import make_proof
-from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.commit.committable import ROWS_DIGEST, Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator, require_known
 from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter, committed
 from cdr_core.commit.listeners import listeners_for
-from cdr_core.commit.sinks import sink_for
+from cdr_core.commit.sinks import is_table, sink_for
 from cdr_core.commit.watermarks import WatermarkAligner
 from cdr_core.errors import IllegalState, SettingsRefused, Unbalanced, Unreadable, Where
-from cdr_core.metadata import CommitState, Phase, Prepared, RecoveryCheckpointState
-from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.metadata import CommitState, Prepared, RecoveryCheckpointState
+from cdr_core.phases.draining.cuts import ledger_of, read_cuts
+from cdr_core.phases.earlier import adopted_proof
+from cdr_core.phases.ledgers import described
 from cdr_core.phases.quarantine import left_out
+from cdr_core.phases.read import scanned_by
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
     from cdr_core.settings import Settings
 
 AT_END, PER_CHECKPOINT = "at-end", "per-checkpoint"
-TABLES = frozenset({"parquet", "iceberg", "paimon"})
-"""Targets that can be published to more than once."""
 
 COMPLETE = (RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED)
 
@@ -42,7 +43,7 @@ def mode_for(target: str, settings: Settings) -> str:
     kind = target.partition(":")[0]
     if settings.commit == AT_END or kind == "none":
         return AT_END
-    if kind not in TABLES:
+    if not is_table(target):
         raise SettingsRefused(f"CDR_COMMIT={settings.commit} cannot publish to {kind}:", hint="unset it")
     if not settings.checkpoint_during_recovery:
         raise SettingsRefused(
@@ -61,7 +62,8 @@ def while_draining(drive: Drive) -> Coordinator | None:
     """Restored to the last complete checkpoint, everything up to it committed; ``None`` if all waits for the end."""
     if not is_per_checkpoint(drive.recovery):
         return None
-    committer = TableCommitter(_rows(drive), sink_for(drive.recovery.target), proofs_of_cuts(drive), check=True)
+    rows = _rows(drive)
+    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
     return restored(drive, committer, last_complete(drive), together=False)
 
 
@@ -129,7 +131,7 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
         records[commit] += sum(entry.records for entry in together)
         files.setdefault(commit, []).extend(_summed(file) for entry in together for file in entry.files)
     hidden = sorted(number for number in records if number not in visible and (records[number] or number == last))
-    tables = drive.recovery.target.partition(":")[0] in TABLES
+    tables = is_table(drive.recovery.target)
     if hidden:
         raise IllegalState(f"checkpoint {hidden[0]} has output and was not published")
     return [
@@ -146,21 +148,26 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
 
 
 def _summed(file: PreparedFile) -> dict[str, Any]:
-    return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c}
+    digest = {} if file.rows_digest is None else {ROWS_DIGEST: file.rows_digest}
+    return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c, **digest}
 
 
-def proofs_of_cuts(drive: Drive) -> Callable[[Commit], dict[str, Any]]:
+def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any]]:
     """Proofs of commits while draining: what had been drained up to the checkpoint whose completion allows them."""
-    plan, missing, prepared = drive.plan, left_out(drive.results(Phase.READ)), PreparedRecords(drive)
+    plan, missing, prepared = drive.plan, left_out(scanned_by(drive)), PreparedRecords(drive)
 
     def proof_of(commit: Commit) -> dict[str, Any]:
         row = drive.repository.checkpoint(drive.recovery.id, commit.completed)
         if row is None:
             raise IllegalState(f"checkpoint {commit.completed} completed and is not in the metadata database")
-        cuts = read_cuts(row)
-        require_prepared(cuts, prepared.up_to(commit.completed))
-        ledger = [Entry.from_json(line) for cut in cuts.values() for line in cut["body"]["ledger"]]
-        return make_proof(plan.sha256, plan.metadata_sha256, {"drain": ledger}, missing)
+        ledgers = {subtask: ledger_of(cut["body"]) for subtask, cut in read_cuts(row, plan).items()}
+        require_prepared(ledgers, prepared.up_to(commit.completed))
+        ledger = join_ledgers(ledgers.values())
+        adopted = adopted_proof(drive, rows.log.get(commit.commit_id), "drain", ledger)
+        if adopted is not None:
+            return adopted
+        found = {"drain": described(plan, ledger)}
+        return make_proof(plan.sha256, plan.metadata_sha256, found, missing)
 
     return proof_of
 
@@ -183,10 +190,10 @@ class PreparedRecords:
         return self._records
 
 
-def require_prepared(cuts: Mapping[int, Mapping[str, Any]], prepared: Mapping[int, int]) -> None:
+def require_prepared(ledgers: Mapping[int, Ledger], prepared: Mapping[int, int]) -> None:
     """Up to a checkpoint each subtask has prepared what its ledger says: no entry is missing or counted twice."""
-    for subtask, cut in cuts.items():
-        drained = sum(line["records"] for line in cut["body"]["ledger"])
+    for subtask, ledger in ledgers.items():
+        drained = ledger.records
         if drained != prepared.get(subtask, 0):
             raise Unbalanced(
                 f"{drained} records were drained and {prepared.get(subtask, 0)} would be published",

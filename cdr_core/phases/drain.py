@@ -7,74 +7,77 @@ the drain is the last of these checkpoints. A new attempt goes on from the last 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.audit.ledger import Entry, require_equal, total
+from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.commit.sinks import is_checkpoint, sink_for
 from cdr_core.drain.checkpoints import FINISHED, Answer
 from cdr_core.drain.checkpoints import Outcome as Cut
-from cdr_core.drain.rows import table_schema
-from cdr_core.errors import SpillLost, StorageError, Unreadable, Where
+from cdr_core.errors import Corrupt, SpillLost, StorageError, Where
 from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
 from cdr_core.phases import spill
 from cdr_core.phases.asking import CHECKPOINT
-from cdr_core.phases.draining.mailbox import Mailbox, cut_body
-from cdr_core.phases.draining.resume import go_back, handed_over, situation
+from cdr_core.phases.draining.mailbox import Mailbox
+from cdr_core.phases.draining.resume import finished_body, finished_subtasks, go_back, handed_over, situation
 from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
-from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.draining.task import DrainTask, find_base
 from cdr_core.phases.draining.watch import DRAIN, DrainWatch
+from cdr_core.phases.earlier import ledger_of_entries, spill_set_of_version_2
+from cdr_core.phases.ledgers import line_key, recorded, summed_lines
+from cdr_core.phases.read import scanned_by
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.sides import Border, borders
-from cdr_core.spill import segments
+from cdr_core.rescale.sides import Borders, borders
+from cdr_core.spill import sets
 from cdr_core.spill.release import delete_released
+from cdr_core.storage.columns import read_columns, write_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Command, FencedTransaction
     from cdr_core.phases.driver import Drive
 
 
+NO_SET = ""
+"""Instead of a manifest: the version before spilled without leaving a set, and the task makes one."""
+
+
 def prepare(drive: Drive) -> dict[str, Any]:
     """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
-    sink_for(drive.recovery.target).create(table_schema(drive.plan, raw=drive.keeps_raw))
+    sink_for(drive.recovery.target).create(drive.shape.schema(drive.plan))
     sides = _sides(drive)
-    sets = _sealed(drive)
-    cuts = go_back(drive, [each.subtask for each in sets])
-    respill = spill.prepare(drive)
-    sizes = {result["subtask"]: result["sizes"] for result in drive.results(Phase.SPILL)}
+    sealed = {each.subtask: each for each in _sealed(drive)}
+    subtasks = range(len(drive.plan.subtasks))
+    cuts = go_back(drive, subtasks)
+    respill = spill.units_again(drive)
     with drive.fenced() as transaction:
-        for each in sets:
+        for each in sealed.values():
             transaction.acquire_grant(each.id, DRAIN)
     return {
-        f"{each.subtask:05d}": {
-            "subtask": each.subtask,
-            "manifest": each.manifest,
-            "base": cuts.get(each.subtask),
-            "spill": respill[f"{each.subtask:05d}"],
-            "sizes": sizes[each.subtask],
-            **({} if sides is None else {"sides": _to_json(sides[each.subtask])}),
+        f"{subtask:05d}": {
+            "subtask": subtask,
+            "manifest": sealed[subtask].manifest if subtask in sealed else NO_SET,
+            "base": cuts.get(subtask),
+            "spill": respill[f"{subtask:05d}"],
+            **({} if sides is None else {"sides": sides}),
         }
-        for each in sets
+        for subtask in subtasks
     }
 
 
-def _sides(drive: Drive) -> dict[int, dict[int, Border]] | None:
-    """Where input state ends, by new subtask and virtual channel; ``None`` where there is only one side to go to."""
+def _sides(drive: Drive) -> list[str] | None:
+    """The file that says where input state ends, and its SHA-256; ``None`` where there is only one side to go to."""
     if not is_checkpoint(drive.recovery.target) or drive.recovery.options.get(OUTPUT_DOWNSTREAM):
         return None
-    return borders(drive.plan, [channel for result in drive.results(Phase.READ) for channel in result["channels"]])
+    uri = drive.workspace.attempt(drive.epoch, str(drive.phase), "sides.msgpack")
+    return [uri, write_columns(uri, borders(drive.plan, scanned_by(drive)).to_columns())]
 
 
-def _to_json(of: Mapping[int, Border]) -> dict[str, Any]:
-    return {str(number): [border.input_end, border.closing_output] for number, border in of.items()}
-
-
-def _from_json(unit: Mapping[str, Any]) -> dict[int, Border] | None:
-    return {int(number): Border(*of) for number, of in unit["sides"].items()} if "sides" in unit else None
+def _borders(plan: Plan, unit: Mapping[str, Any]) -> Borders | None:
+    if "sides" not in unit:
+        return None
+    return Borders.from_columns(read_columns(*unit["sides"])).of_subtask(plan, unit["subtask"])
 
 
 def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
@@ -84,20 +87,20 @@ def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
-    ledger = entries(results)
-    require_equal("drain", spill.entries(drive.results(Phase.SPILL)), ledger)
+    plan, ledger = drive.plan, drained_by(drive)
+    require_equal("drain", spill.spilled_by(drive), ledger, line_key(plan))
     number, record_last = last_checkpoint(drive, results)
-    sets = drive.repository.spill_sets(drive.recovery.id)
+    held = drive.repository.spill_sets(drive.recovery.id)
 
     def record(transaction: FencedTransaction) -> None:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
+        transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False))
         record_last(transaction)
-        for each in sets:
+        for each in held:
             transaction.release_grant(each.id, DRAIN)
             transaction.release_grant(each.id, HAND_OVER)
 
     return Finished(
-        {"records": total(ledger).records, "checkpoints": number},
+        {"records": ledger.records, "checkpoints": number, **recorded(plan, ledger, by_channel=False)},
         record,
         lambda: delete_released(drive.repository, drive.recovery.id),
     )
@@ -111,7 +114,7 @@ def last_checkpoint(
     """
     known = handed_over(drive)
     number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
-    answers = [_final_answer(number, result, known) for result in results]
+    answers = [_final_answer(number, result, known) for result in finished_subtasks(drive).values()]
     manifest, sha256 = write_manifest(drive, number, answers)
 
     def record(transaction: FencedTransaction) -> None:
@@ -134,8 +137,7 @@ def _waiting_commands(drive: Drive) -> list[Command]:
 
 def _final_answer(number: int, result: Mapping[str, Any], known: frozenset[str]) -> Answer:
     files = [file for file in result["files"] if file["path"] not in known]
-    body = cut_body(files, None, result["ledger"], {}, result["manifest"], result.get("said", NOTHING_SAID))
-    return Answer(number, result["subtask"], Cut.CUT, FINISHED, FINISHED, body)
+    return Answer(number, result["subtask"], Cut.CUT, FINISHED, FINISHED, finished_body(result, files))
 
 
 def _sealed(drive: Drive) -> list[SpillSet]:
@@ -151,37 +153,43 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     manifest, again = str(unit["manifest"]), 0
     while True:
         try:
-            spill_set = _load(manifest, unit["subtask"])
-            task = DrainTask(job, plan, key, f"{name}-{again}", spill_set, manifest, _from_json(unit))
-            detail = task.run(find_base(mailbox, key, unit["base"]))
+            spill_set = _load(plan, manifest, unit["subtask"])
+            task = DrainTask(job, plan, key, f"{name}-{again}", spill_set, manifest, _borders(plan, unit))
+            detail, state = task.run(find_base(mailbox, key, unit["base"]))
             break
         except SpillLost:
             if again:
                 raise
             again += 1
-            manifest = _spill_again(job, plan, unit, name)
+            manifest = str(spill.execute(job, plan, unit["spill"], name).detail["manifest"])
     return Outcome(
-        records=sum(entry["records"] for entry in detail["ledger"]),
-        bytes=sum(entry["bytes"] for entry in detail["ledger"]),
+        records=state.tally.records,
+        bytes=state.tally.bytes,
         detail={"subtask": unit["subtask"], **detail},
+        columns=state.tally.ledger.to_columns(),
     )
 
 
-def _spill_again(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> str:
-    """The same set once more: with the sizes of the first time it has the same bytes, so every cut still fits it."""
-    return str(spill.execute(replace(job, **unit["sizes"]), plan, unit["spill"], name).detail["manifest"])
-
-
-def _load(manifest: str, subtask: int) -> segments.SpillSet:
+def _load(plan: Plan, manifest: str, subtask: int) -> sets.SpillSet:
+    if manifest == NO_SET:
+        raise SpillLost("there is no spill set", where=Where(subtask=subtask))
     try:
-        return segments.SpillSet.from_json(read_json(manifest))
-    except (StorageError, Unreadable) as error:
+        value = read_json(manifest)
+        if value["subtask"] != subtask:
+            raise Corrupt(f"it is that of subtask {value['subtask']}")
+        if value["version"] < sets.MANIFEST_VERSION:
+            return spill_set_of_version_2(plan, value)
+        return sets.SpillSet.from_json(value)
+    except (StorageError, Corrupt, ValueError, KeyError) as error:
         raise SpillLost(f"spill manifest {manifest} cannot be read", where=Where(subtask=subtask)) from error
 
 
-def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The drain ledger."""
-    return [Entry.from_json(entry) for result in results for entry in result["ledger"]]
+def drained_by(drive: Drive) -> Ledger:
+    """The drain ledger, by line."""
+    return join_ledgers(
+        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(drive.plan, unit.detail["ledger"])
+        for unit in drive.columns(Phase.DRAIN)
+    )
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ result.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,17 +29,23 @@ from cdr_core.metadata import (
     UnitProgress,
 )
 from cdr_core.phases.meter import read_meters
-from cdr_core.phases.onepass.mode import Way, refuse_mixing
 from cdr_core.phases.pin_file import unpin
-from cdr_core.phases.unit import FETCHED, TABLE_RAW, Finished, Job, load_plan, step_of
+from cdr_core.phases.results import SHA256, SUFFIX, UnitResult, step_of, unit_results
+from cdr_core.phases.shapes import stored_shape
+from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan
 from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
-from cdr_core.phases.workspace import Workspace, read_json, write_json
+from cdr_core.phases.workspace import Workspace, write_json
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
+from cdr_core.storage.columns import decode_columns
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
+
+RECORDED_AT_ONCE = 64
+"""Finished units that go into one transaction, at most."""
 
 HEARTBEAT_SECONDS = 2.0
 """How often a driver asks the database what users want and whether it is still the one, however busy it is."""
@@ -86,9 +93,13 @@ class Drive:
         return self.repository.fenced(self.recovery.id, self.epoch)
 
     def results(self, phase: Phase, step: str = "") -> list[dict[str, Any]]:
-        """What the units of a finished phase, or of a step of it, left, in unit order."""
+        """What the rows say of the units of a finished phase, or of a step of it, in unit order."""
         rows = sorted(self.repository.units(self.recovery.id, phase), key=lambda row: row.unit)
         return [dict(row.result) for row in rows if step_of(row.unit) == step]
+
+    def columns(self, phase: Phase) -> Iterator[UnitResult]:
+        """What the units of a phase left, in unit order, with their columns, one after another."""
+        return unit_results(self.repository, self.recovery.id, phase)
 
     @property
     def staged(self) -> str:
@@ -113,13 +124,13 @@ class Drive:
             staged=staged,
             on_corrupt=self.recovery.options["on_corrupt"],
             scratch=self.settings.scratch,
-            raw=self.keeps_raw,
+            shape=self.shape,
         )
 
     @property
-    def keeps_raw(self) -> bool:
-        """Whether its table has the records' bytes, as was chosen when it was created: that never changes."""
-        return bool(self.recovery.options.get(TABLE_RAW, True))
+    def shape(self) -> TableShape:
+        """The columns of its table, as was chosen when it was created: that never changes."""
+        return stored_shape(self.recovery)
 
 
 class Watch(Protocol):
@@ -132,11 +143,11 @@ class Watch(Protocol):
         """One round, after the finished units were recorded."""
 
     def command(self, command: Command) -> None:
-        """A user asks for something; whoever takes it answers it."""
+        """A command that a user asked for; the phase that takes it answers it."""
 
 
 class Recorder:
-    """Moves result manifests into the database, one fenced transaction a unit, while the job runs.
+    """Moves result manifests into the database, in fenced transactions, while the job runs.
 
     With ``redo`` a unit that an earlier attempt finished is done again: what it looked at may have changed since.
     """
@@ -164,10 +175,10 @@ class Recorder:
 
     def poll(self) -> None:
         """Record what finished since the last call; find out about a successor even when nothing did."""
-        for uri in self._storage.list(self._job.results):
-            unit = uri.rpartition("/")[2].removesuffix(".json")
-            if unit not in self.recorded:
-                self._record(unit, uri)
+        listed = {uri.rpartition("/")[2].removesuffix(SUFFIX): uri for uri in self._storage.list(self._job.results)}
+        found = [(unit, uri) for unit, uri in listed.items() if unit not in self.recorded]
+        for begin in range(0, len(found), RECORDED_AT_ONCE):
+            self._record(found[begin : begin + RECORDED_AT_ONCE])
         if self._watch is not None:
             self._watch.poll()
         if time.monotonic() - self._last_asked > HEARTBEAT_SECONDS:
@@ -194,27 +205,35 @@ class Recorder:
                 self._watch.command(command)
 
     def _refuse(self, transaction: FencedTransaction, commands: Sequence[Command]) -> None:
-        """This phase takes no commands: whoever asked may ask again later."""
+        """This phase takes no commands; the user may ask again later."""
         for command in commands:
             answer = {"reason": f"{self._job.phase} cannot take a {command.kind}", "not_ready": True}
             transaction.answer_command(command.id, CommandState.REFUSED, answer)
 
-    def _record(self, unit: str, manifest: str) -> None:
-        value = read_json(manifest)
-        if self._watch is not None:
-            self._watch.accept(unit, value["detail"])
+    def _record(self, found: Sequence[tuple[str, str]]) -> None:
+        """Record finished units, each with the value of its manifest."""
+        values: dict[str, dict[str, Any]] = {}
+        for unit, manifest in found:
+            data = storage_for(manifest).read(manifest)
+            values[unit], _ = decode_columns(data)
+            values[unit]["detail"][SHA256] = hashlib.sha256(data).hexdigest()
+            if self._watch is not None:
+                self._watch.accept(unit, values[unit]["detail"])
         reach(f"{self._job.phase}.before-record")
         with self._drive.fenced() as transaction:
-            record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
-            record(self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
+            for unit, manifest in found:
+                record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
+                value = values[unit]
+                record(self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
         reach(f"{self._job.phase}.after-record")
-        self.recorded.add(unit)
-        self._records += value["records"]
-        self._bytes += value["bytes"]
+        for unit, value in values.items():
+            self.recorded.add(unit)
+            self._records += value["records"]
+            self._bytes += value["bytes"]
         self.report()
 
     def report(self, running: Mapping[str, UnitProgress] | None = None) -> None:
-        """Tell whoever watches how far we are, units under way included."""
+        """Report the progress, units under way included."""
         under_way = (running or {}).values()
         self._report(
             Progress(
@@ -238,12 +257,10 @@ def run_phase(
     workers: Workers,
     report: Report,
 ) -> Mapping[str, Any]:
-    """Run a phase under an epoch that was taken for it. Failures are recorded, unless somebody else took over."""
+    """Run a phase under an epoch that was taken for it. Failures are recorded, unless a newer attempt took over."""
     drive = Drive(repository, repository.recovery(recovery_id), phase, epoch, settings)
 
     def work() -> Mapping[str, Any]:
-        if phase is not Phase.COMMIT:
-            refuse_mixing(repository, recovery_id, Way.PHASES)
         return _run(drive, workers, report)
 
     result = run_attempt(drive, workers, work)
@@ -254,7 +271,7 @@ def run_phase(
 
 
 def run_attempt(drive: Drive, workers: Workers, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Do the work of an attempt, whose failure is recorded unless somebody else took over."""
+    """Do the work of an attempt, whose failure is recorded unless a newer attempt took over."""
     try:
         _refuse_other_host(drive)
         refuse_other_version(drive.recovery, drive.phase)
@@ -284,6 +301,7 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
 def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     workers.start(drive)
     sweep_before(drive)
+    forget_earlier_units(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
     units: dict[str, Any] = module.prepare(drive)
     step: Any = importlib.import_module(f"cdr_core.phases.{module.FIRST}") if hasattr(module, "FIRST") else None
@@ -327,6 +345,20 @@ def do_units(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units
         raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
 
 
+def forget_earlier_units(drive: Drive) -> None:
+    """Units of a phase that an earlier version began: this one cuts its work in another way, and does it all again.
+
+    Drained subtasks stay: their output may be published. Commit looks at everything anew anyway.
+    """
+    if drive.phase in (Phase.DRAIN, Phase.COMMIT):
+        return
+    rows = drive.repository.units(drive.recovery.id, drive.phase)
+    earlier = [row.unit for row in rows if SHA256 not in row.result and not step_of(row.unit)]
+    if earlier:
+        with drive.fenced() as transaction:
+            transaction.forget_units(drive.phase, earlier)
+
+
 def sweep_before(drive: Drive) -> None:
     """Older attempts may have left files that no row names: those that failed or were overtaken, and those that went
     well but had tasks done twice. Such a task's spilled data would take room in the tiers through drain and commit.
@@ -340,7 +372,7 @@ def sweep_before(drive: Drive) -> None:
 def _expected_bytes(drive: Drive) -> int:
     """About how many bytes the phase will have handled: for an estimate of the time left, and for nothing else."""
     if drive.phase in (Phase.READ, Phase.FILTER):
-        return sum(channel.bytes for channel in drive.plan.channels)
+        return int(drive.plan.channels.bytes.sum())
     if drive.phase is Phase.COMMIT:
         return sum(entry.bytes for entry in drive.repository.prepared(drive.recovery.id))
     rows = {row.name: row for row in drive.repository.phases(drive.recovery.id)}

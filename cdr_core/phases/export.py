@@ -18,9 +18,9 @@ from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import is_checkpoint
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.chunks import ChunkBuilder
+from cdr_core.drain.elements import elements_of
 from cdr_core.errors import CdrError, JobFailed, PlanRefused, Refused
 from cdr_core.faults import reach
-from cdr_core.flink.channel_writer import OwnedChannel
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.flink.metadata import RelativeFile, SubtaskState, write_metadata
 from cdr_core.flink.rewrite import rewritten
@@ -28,8 +28,11 @@ from cdr_core.flink.state import files_behind
 from cdr_core.metadata import Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.earlier import spill_set_of_version_2
 from cdr_core.phases.holding import holding
+from cdr_core.phases.read import scanned_in
 from cdr_core.phases.request import absolute
+from cdr_core.phases.results import unit_results
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
@@ -39,11 +42,11 @@ from cdr_core.phases.unit import load_plan, scratch_directory
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.sides import Border, borders
+from cdr_core.rescale.sides import Borders, borders
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.spec import parse_spec
-from cdr_core.spill.reader import read_segments
-from cdr_core.spill.segments import SpillSet
+from cdr_core.spill.set_reader import read_segment
+from cdr_core.spill.sets import MANIFEST_VERSION, SpillSet
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep.exports import prefix, sweep_exports
@@ -82,7 +85,7 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
     export = _export_to(source, checkpoint_id, directory)
     with holding(repository, recovery_id, export) as (sets, is_alive):
         sink, name = CheckpointSink(directory), prefix(recovery_id, export)
-        manifests = _manifests(sets, recovery_id, row)
+        manifests = _manifests(plan, sets, recovery_id, row)
         files, records, size = _write_sets(plan, manifests, sink, name, _sides(repository, recovery, plan))
         reach("export.files")
         states: dict[str, list[SubtaskState]] = {}
@@ -137,19 +140,21 @@ def _write_sets(
     manifests: Sequence[str],
     sink: CheckpointSink,
     name: str,
-    sides: Mapping[int, Mapping[int, Border]] | None,
+    sides: Borders | None,
 ) -> tuple[dict[int, PreparedFile], int, int]:
     """The files by subtask, and how many records and bytes are in them."""
     files: dict[int, PreparedFile] = {}
     records = size = 0
     for manifest in manifests:
-        spill_set = SpillSet.from_json(read_json(manifest))
+        value = read_json(manifest)
+        earlier = value["version"] < MANIFEST_VERSION
+        spill_set = spill_set_of_version_2(plan, value) if earlier else SpillSet.from_json(value)
         if spill_set.segments:
-            of = None if sides is None else sides[spill_set.subtask]
+            of = None if sides is None else sides.of_subtask(plan, spill_set.subtask)
             files[spill_set.subtask] = _write_set(plan, spill_set, sink, name, of)
         reach("export.set")
-        records += sum(entry.tally.records for entry in spill_set.ledger)
-        size += sum(segment.length for segment in spill_set.segments)
+        records += spill_set.ledger.records
+        size += spill_set.bytes
     return files, records, size
 
 
@@ -161,10 +166,10 @@ def _refuse_published(repository: Repository, recovery_id: str) -> None:
         )
 
 
-def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
+def _manifests(plan: Plan, sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
     """The spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
     sealed = {each.subtask: each.manifest for each in sets}
-    found = [sealed.get(subtask, cut["body"]["manifest"]) for subtask, cut in read_cuts(row).items()]
+    found = [sealed.get(subtask, cut["body"]["manifest"]) for subtask, cut in read_cuts(row, plan).items()]
     if not all(found):
         raise Refused(
             f"recovery {recovery_id} ran in one pass and keeps no spill sets to export",
@@ -179,25 +184,17 @@ def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
         raise found[0]
 
 
-def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> dict[int, dict[int, Border]] | None:
+def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> Borders | None:
     if recovery.options.get(OUTPUT_DOWNSTREAM, settings.load().recover_output_downstream):
         return None
-    results = [row.result for row in repository.units(recovery.id, Phase.READ)]
-    channels = [channel for result in results for channel in result.get("channels", ())]
-    if not all("input_end" in channel for channel in channels):
-        return None  # read by an older cdr, which did not note it: all of it becomes input state
-    return borders(plan, channels)
+    return borders(plan, scanned_in(unit_results(repository, recovery.id, Phase.READ)))
 
 
-def _write_set(
-    plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Mapping[int, Border] | None
-) -> PreparedFile:
+def _write_set(plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Borders | None) -> PreparedFile:
     """One channel-state file per subtask that has in-flight data."""
-    chunks = ChunkBuilder(plan, spill_set.subtask, sides)
+    chunks = ChunkBuilder(plan, sides)
     with sink.channel_file(f"{name}-{spill_set.subtask:05d}") as file:
-        for body in read_segments(spill_set):
-            for chunk in chunks.build(body):
-                owned = OwnedChannel(str(chunk.virtual_channel), chunk.side, chunk.channel)
-                file.append(owned, [chunk.data], chunk.records)
+        for number in range(spill_set.segments):
+            file.append(chunks.build(elements_of(plan, read_segment(spill_set, number))))
     assert file.prepared is not None
     return file.prepared

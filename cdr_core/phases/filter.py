@@ -1,250 +1,185 @@
 """filter: which new subtask owns each record, as runs of byte ranges.
 
-Unit: a batch of splits of virtual channels. A channel with one possible owner passes through undecoded; of the others
-every record is read through the unit's one read page, and its owner found. Elements that are not records follow the
-rule in :mod:`cdr_core.rescale.other_elements`.
+Unit: splits of virtual channels, of about the plan's split size. A channel with one possible owner passes through
+undecoded; of the others every record is read, and its owner found. Elements that are not records follow the rule in
+:mod:`cdr_core.rescale.other_elements`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-import google_crc32c
-import pyarrow as pa
+import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from cdr_core.audit.ledger import ChannelKey, Entry, require_accounted, require_others, require_partition, total
+from cdr_core.audit.ledger import Ledger, join_ledgers, require_others, require_partition
 from cdr_core.flink.read_page import PageCounts
-from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.metadata import Phase
+from cdr_core.phases.earlier import accounts_of, ledger_of_entries
+from cdr_core.phases.ledgers import channel_key, line_key, recorded, summed_lines
 from cdr_core.phases.meter import Meter, unit_of
-from cdr_core.phases.read import entries as read_entries
+from cdr_core.phases.read import MOST_CHANNELS, scanned_by, source_ledger
+from cdr_core.phases.results import SHA256
+from cdr_core.phases.selections import (
+    SplitSource,
+    batch_selector,
+    carrier,
+    in_drain_order,
+    load_splits,
+    write_blocks,
+)
 from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.rescale.carried import Longs, bytes_of_runs
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.other_elements import rules, written
+from cdr_core.rescale.grouping import group_ends
+from cdr_core.rescale.other_elements import SUMMED_UP, carried_by, line_rules
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.salvage import open_again
-from cdr_core.rescale.selection import RUN_COLUMNS, Selector
+from cdr_core.rescale.scan_batch import Scanned
 from cdr_core.storage import is_local, join
+from cdr_core.storage.columns import write_columns
 from cdr_core.storage.making import making
 
 if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
 
-RUNS = pa.schema([(name, pa.int64()) for name in RUN_COLUMNS[1:]])
+Longs = npt.NDArray[np.int64]
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The splits that read found."""
     whole = not is_local(drive.workspace.root)
-    return units(drive.results(Phase.READ), drive.plan.split_size, whole_channels=whole)
+    found = [
+        msgspec.to_builtins(source)
+        for file, sha256, scanned in _scanned_files(drive)
+        for source in split_sources(scanned, file, sha256, drive.plan.split_size, whole_channels=whole)
+    ]
+    return {f"{index:05d}": source for index, source in enumerate(found)}
+
+
+def _scanned_files(drive: Drive) -> Iterator[tuple[str, str, Scanned]]:
+    """What each unit of `read` found, and the file that holds it; of an earlier version's units it is written now."""
+    rows = {row.unit: row for row in drive.repository.units(drive.recovery.id, Phase.READ)}
+    for unit in drive.columns(Phase.READ):
+        if unit.columns:
+            scanned = Scanned.from_columns(unit.columns, unit.detail["special"])
+            yield rows[unit.unit].manifest, unit.detail[SHA256], scanned
+        else:
+            scanned = Scanned.of_dicts(unit.detail["channels"]).in_order()
+            uri = drive.workspace.attempt(drive.epoch, str(drive.phase), f"splits-{unit.unit}.msgpack")
+            yield uri, write_columns(uri, scanned.to_columns()), scanned
+
+
+def split_sources(
+    scanned: Scanned, file: str, sha256: str, split_size: int, *, whole_channels: bool = False
+) -> list[SplitSource]:
+    """The splits in groups of about ``split_size`` bytes.
+
+    With ``whole_channels`` a channel is not divided between units: on another host each would have to fetch all of it,
+    because only its bytes tell where its chunks end.
+    """
+    sizes = scanned.splits["split_end"] - scanned.splits["split_start"]
+    borders = np.arange(len(sizes) + 1)
+    if whole_channels and len(sizes):
+        channels = scanned.splits["split_channel"]
+        borders = np.append(np.append(0, np.flatnonzero(channels[1:] != channels[:-1]) + 1), len(sizes))
+        sizes = np.add.reduceat(sizes, borders[:-1])
+    ends = borders[group_ends(sizes, split_size, MOST_CHANNELS)].tolist() if len(sizes) else []
+    return [SplitSource(file, sha256, first, end) for first, end in zip([0, *ends[:-1]], ends, strict=False)]
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """Every record of the source has exactly one owner, and every other element went where its rule says, or the phase
     fails with the channel's name.
     """
-    ledger = entries(results)
-    source = read_entries(drive.results(Phase.READ))
-    require_partition(source, ledger)
-    require_accounted("filter", source, _accounts(drive.plan, results))
-    require_others("filter", _by_rule(drive.plan, source), ledger)
+    plan, source = drive.plan, source_ledger(scanned_by(drive))
+    ledger, kept, left = selected_by(drive)
+    require_partition(source, ledger, plan.channels.of_lines, channel_key(plan))
+    require_others("filter", "met", source, join_ledgers([kept, left]), channel_key(plan))
+    require_others("filter", "wrote", _by_rule(plan, source), ledger, line_key(plan))
     pages = PageCounts()
     for result in results:
         pages = pages.plus(PageCounts.from_json(result["page"]))
     return Finished(
-        {"records": total(ledger).records, "others": _others(results, ledger), "page": pages.to_json()},
-        lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
+        {
+            "records": ledger.records,
+            "others": _fates(kept, left, ledger),
+            "page": pages.to_json(),
+            **recorded(plan, ledger, by_channel=False),
+        },
+        lambda transaction: transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False)),
     )
 
 
-def _accounts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[ChannelKey, Counter[str]]:
-    """By virtual channel: its other elements as the filter met them, each once, by kind."""
-    found: dict[ChannelKey, Counter[str]] = {}
-    for result in results:
-        for line in result["accounts"]:
-            counts = found.setdefault(_key(plan, line["channel"]), Counter())
-            for name in ("kept", "merged", "dropped"):
-                counts.update(line[name])
-    return found
+def selected_by(drive: Drive) -> tuple[Ledger, Ledger, Ledger]:
+    """The selection ledger by line; per channel the other elements that stay somewhere, and that leave the stream."""
+    parts: list[Ledger] = []
+    kept: list[Ledger] = []
+    left: list[Ledger] = []
+    for unit in drive.columns(Phase.FILTER):
+        if unit.columns:
+            found = [Ledger.from_columns(unit.columns, prefix) for prefix in ("", "kept_", "left_")]
+        else:
+            lines = sorted(unit.detail["parts"], key=lambda part: int(part["split"]))
+            entries = ledger_of_entries(drive.plan, [part["entry"] for part in lines])
+            found = [entries, *accounts_of(drive.plan, unit.detail["accounts"])]
+        for each, ledgers in zip(found, (parts, kept, left), strict=True):
+            ledgers.append(each)
+    return join_ledgers(parts), join_ledgers(kept), join_ledgers(left)
 
 
-def _by_rule(plan: Plan, source: Sequence[Entry]) -> dict[ChannelKey, Mapping[str, int]]:
-    """By virtual channel and new subtask: the other elements that the rule puts there."""
-    others = {entry.key: entry.others for entry in source}
-    return {
-        _key(plan, number, subtask): written(others.get(_key(plan, number), {}), rule)
-        for number, channel in enumerate(plan.channels)
-        for subtask, rule in zip(channel.subtasks, rules(plan, number), strict=True)
-    }
+def _by_rule(plan: Plan, source: Ledger) -> Ledger:
+    """By line: the other elements that the rule puts there."""
+    counts = plan.channels.owner_count[source.other_lines]
+    rows = np.repeat(np.arange(len(counts)), counts)
+    lanes = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lines = plan.channels.line_first[source.other_lines[rows]] + lanes
+    stays = carried_by(line_rules(plan, lines))[np.arange(len(lines)), source.other_kinds[rows]] > 0
+    found = lines[stays], source.other_kinds[rows][stays], source.other_counts[rows][stays]
+    return join_ledgers([Ledger(source.lines[:0], source.sums[:0], *found)])
 
 
-def _others(results: Sequence[Mapping[str, Any]], ledger: Sequence[Entry]) -> dict[str, dict[str, int]]:
+def _fates(kept: Ledger, left: Ledger, ledger: Ledger) -> dict[str, dict[str, int]]:
     """What became of the other elements, in total; written = kept, and replicas of it."""
-    totals: dict[str, Counter[str]] = {name: Counter() for name in ("kept", "merged", "dropped", "written")}
-    for result in results:
-        for line in result["accounts"]:
-            for name in ("kept", "merged", "dropped"):
-                totals[name].update(line[name])
-    for entry in ledger:
-        totals["written"].update(entry.others)
-    return {name: dict(counts) for name, counts in totals.items()}
-
-
-def units(
-    read_results: Sequence[Mapping[str, Any]], split_size: int, *, whole_channels: bool = False
-) -> dict[str, Any]:
-    """Splits packed into batches of about ``split_size`` bytes.
-
-    With ``whole_channels`` a channel is not divided between units: on another host each would have to fetch all of it,
-    because only its bytes tell where its chunks end.
-    """
-    batches: list[list[dict[str, Any]]] = []
-    room = 0
-    for split in splits(read_results):
-        size = split["end"] - split["start"]
-        goes_on = whole_channels and split["number"] > 0
-        if not batches or (room < size and not goes_on):
-            batches.append([])
-            room = split_size
-        batches[-1].append(split)
-        room -= size
-    return {f"{index:05d}": {"splits": batch} for index, batch in enumerate(batches)}
-
-
-def splits(read_results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The splits that read found, by channel and number: what a selection is made of, and made again."""
-    channels = sorted((c for result in read_results for c in result["channels"]), key=lambda c: int(c["channel"]))
-    for channel in channels:
-        for number, split in enumerate(channel["splits"]):
-            damaged = "quarantine" in channel
-            yield {"channel": channel["channel"], "number": number, "damaged": damaged, **split}
+    gone = left.kinds()
+    return {
+        "kept": kept.kinds(),
+        "merged": {kind: count for kind, count in gone.items() if kind in SUMMED_UP},
+        "dropped": {kind: count for kind, count in gone.items() if kind not in SUMMED_UP},
+        "written": ledger.kinds(),
+    }
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
-    """Select the records of the unit's splits; the runs lie in one file, addressed by parts."""
-    file = join(job.directory, f"selection-{name}.arrow")
-    parts: list[dict[str, Any]] = []
-    selector = Selector(plan, filter_context(job, plan))
-    with closing(selector), making(file, job.makes) as temporary, _carrier(job, name) as carrier:
-        meter = Meter(job, unit_of(name), sum(split["tally"]["bytes"] for split in unit["splits"]))
-        accounts = _write_selection(temporary, plan, selector, unit, parts, carrier, meter)
-    detail = {"file": file, "parts": parts, "accounts": accounts, "page": selector.page.counts.to_json()}
+    """Select the records of the unit's splits; parts and runs lie in one file, a block per new subtask."""
+    splits = load_splits(plan, SplitSource(**unit))
+    meter = Meter(job, unit_of(name), splits.ledger.bytes)
+    with batch_selector(job, plan, meter.add) as (selector, alone):
+        selected = in_drain_order(plan, selector.select(splits))
+        page = alone.page.counts.to_json()
+    file = join(job.directory, f"selection-{name}.bin")
+    with (
+        carrier(job, plan, splits, name) as carries,
+        making(file, job.makes) as temporary,
+        temporary.open("xb") as sink,
+    ):
+        index = write_blocks(plan, selected, splits.channel[splits.damaged], carries, sink)
+    ledger = join_ledgers([selected.ledger.moved(selected.line)])
     return Outcome(
-        records=sum(part["entry"]["records"] for part in parts),
-        bytes=sum(part["entry"]["bytes"] for part in parts),
-        detail=detail if carrier is None else {**detail, "carried": carrier.uri},
+        records=ledger.records,
+        bytes=ledger.bytes,
+        detail={
+            "selection": file,
+            "splits": dict(unit),
+            "page": page,
+            **({} if carries is None else {"carried": carries.uri}),
+        },
+        columns={
+            **ledger.to_columns(),
+            **join_ledgers([selected.kept]).to_columns("kept_"),
+            **join_ledgers([selected.left]).to_columns("left_"),
+            **index,
+        },
     )
-
-
-class _Carrier:
-    """Bytes that the unit had to look at, by owner: whoever spills them need not read the source again."""
-
-    def __init__(self, uri: str, sink: IO[bytes]) -> None:
-        self.uri, self._sink = uri, sink
-
-    def add(self, channel: ChannelBytes, starts: Longs, ends: Longs) -> list[int]:
-        """Append the bytes of the runs; return where in the object they are, and their CRC-32C."""
-        begin, crc32c = self._sink.tell(), 0
-        for piece in bytes_of_runs(channel, starts, ends):
-            self._sink.write(piece.data)
-            crc32c = google_crc32c.extend(crc32c, piece)
-        return [begin, self._sink.tell(), crc32c]
-
-
-@contextmanager
-def _carrier(job: Job, name: str) -> Iterator[_Carrier | None]:
-    """None for a workspace on a disk: there everybody maps the source or its staged copy, and nothing is fetched."""
-    if is_local(job.root):
-        yield None
-        return
-    uri = join(job.directory, f"carried-{name}.bytes")
-    with making(uri, job.makes) as temporary, temporary.open("xb") as sink:
-        yield _Carrier(uri, sink)
-
-
-def filter_context(job: Job, plan: Plan) -> FilterContext:
-    """Filtering is on where some channel's records have several possible owners."""
-    if all(len(channel.subtasks) == 1 for channel in plan.channels):
-        return FilterContext.disabled()
-    return FilterContext(enabled=True, page_size=job.page_size, spill_dirs=(str(job.makes),))
-
-
-def _write_selection(
-    path: Path,
-    plan: Plan,
-    selector: Selector,
-    unit: Mapping[str, Any],
-    parts: list[dict[str, Any]],
-    carrier: _Carrier | None,
-    meter: Meter,
-) -> list[dict[str, Any]]:
-    """The runs to the file, the parts to the list; returns what became of the splits' other elements."""
-    accounts = []
-    # A channel is fetched as a whole, so what of it need not be looked at is carried as well.
-    fetched = {split["channel"] for split in unit["splits"] if selector.reads(split)}
-    with pa.OSFile(str(path), "wb") as sink:
-        for split in unit["splits"]:
-            selection = selector.select(split)
-            carries = carrier if split["channel"] in fetched else None
-            channel = open_again(plan, split["channel"], split["damaged"]) if carries else None
-            for lane, subtask in enumerate(plan.channels[split["channel"]].subtasks):
-                columns, begin = selection.of_lane(lane), sink.tell()
-                runs = _batch(columns).serialize()
-                sink.write(runs)
-                entry = Entry(_key(plan, split["channel"], subtask), selection.tallies[lane], selection.others[lane])
-                place = {"range": [begin, sink.tell()], "crc32c": google_crc32c.value(runs)}
-                part = {**_part(split, subtask, entry), **place}
-                if carries is not None and channel is not None:
-                    part["carried"] = carries.add(channel, columns[0], columns[1])
-                parts.append(part)
-            accounts.append({"channel": split["channel"], **selection.account})
-            meter.add(*(sum(getattr(tally, name) for tally in selection.tallies) for name in ("records", "bytes")))
-    return accounts
-
-
-def _batch(columns: Sequence[Longs]) -> pa.RecordBatch:
-    """The runs as they lie in memory; converting them column by column costs more than all else of a small channel."""
-    arrays = [pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=RUNS)
-
-
-def _key(plan: Plan, number: int, subtask: int | None = None) -> ChannelKey:
-    channel = plan.channels[number]
-    index = None if subtask is None else plan.subtasks[subtask].index
-    return ChannelKey(plan.exchanges[channel.exchange].name, channel.up, channel.down, index)
-
-
-def _part(split: Mapping[str, Any], subtask: int, entry: Entry) -> dict[str, Any]:
-    """A part is one record batch of the selection file: the runs of one split that one new subtask owns.
-
-    ``range`` says where in the file it is, so that it can be read alone, and ``crc32c`` is the checksum of those bytes;
-    ``carried``, if there is one, is the same for the bytes of its runs.
-    """
-    return {
-        "channel": split["channel"],
-        "split": split["number"],
-        "damaged": split["damaged"],
-        "subtask": subtask,
-        "entry": entry.to_json(),
-    }
-
-
-def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The selection ledger: one line per (virtual channel, new subtask), its splits joined in order."""
-    parts = sorted(
-        (part for result in results for part in result["parts"]),
-        key=lambda part: (int(part["channel"]), int(part["subtask"]), int(part["split"])),
-    )
-    joined: dict[ChannelKey, Entry] = {}
-    for part in parts:
-        entry = Entry.from_json(part["entry"])
-        joined[entry.key] = joined[entry.key].then(entry) if entry.key in joined else entry
-    return list(joined.values())
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def main(name: str, arguments: list[str] | None = None) -> None:
     try:
         result = _run(Phase(name), options.recovery, options.epoch)
     except CdrError as error:
-        said = {"error": str(error), "kind": type(error).__name__, "remedy": list(error.remedy)}
-        print(as_line(said), flush=True)
+        answer = {"error": str(error), "kind": type(error).__name__, "remedy": list(error.remedy)}
+        print(as_line(answer), flush=True)
         _exit(error)
     print(as_line(result), flush=True)
     try:

@@ -45,6 +45,7 @@ class Meter:
         self._clock = clock or time.monotonic
         self._begun = self._clock()
         self._next = 0.0
+        self._say()
 
     def add(self, records: int, size: int) -> None:
         """So much more is done."""

@@ -19,15 +19,15 @@ import numpy as np
 from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined
 from cdr_core.commit.sinks import is_checkpoint, sink_for
 from cdr_core.commit.sinks.none import NoneSink
-from cdr_core.errors import Partial, SpecRefused, Unbalanced
+from cdr_core.errors import Partial, SpecRefused
 from cdr_core.flink.virtual_channel import ChannelBytes
 from cdr_core.phases.unit import Job
 from cdr_core.phases.workspace import Workspace, write_json
 from cdr_core.rescale.drops import Ranges
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import Damage, Salvaged
+from cdr_core.rescale.scan_batch import Scanned
 from cdr_core.rescale.scanning import Seen, salvage_channel
-from cdr_core.rescale.source import place
 from cdr_core.storage import join
 from cdr_core.storage.making import making
 
@@ -109,9 +109,9 @@ def _copied(channel: ChannelBytes, begin: int, end: int) -> bytes:
     return target.tobytes()
 
 
-def quarantined(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def quarantined(scanned: Scanned) -> list[dict[str, Any]]:
     """What `read` put aside, in plan order."""
-    channels = sorted((c for result in results for c in result["channels"]), key=lambda c: int(c["channel"]))
+    channels = sorted(scanned.special, key=lambda channel: int(channel["channel"]))
     return [channel["quarantine"] for channel in channels if "quarantine" in channel]
 
 
@@ -120,16 +120,15 @@ def directories(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted({str(line["file"]).rpartition("/")[0] for line in lines})
 
 
-def left_out(results: Sequence[Mapping[str, Any]]) -> LeftOut:
+def left_out(scanned: Scanned) -> LeftOut:
     """What a proof says of the quarantine (everything but where it is, which differs between attempts), and the records
     that were left out on request.
     """
     names = [field.name for field in fields(Quarantined) if field.name != "records"]
-    aside = tuple(Quarantined(**{name: line[name] for name in names}) for line in quarantined(results))
+    aside = tuple(Quarantined(**{name: line[name] for name in names}) for line in quarantined(scanned))
     dropped = tuple(
         DroppedRecord(channel["entry"]["exchange"], channel["entry"]["up"], channel["entry"]["down"], position)
-        for result in results
-        for channel in result["channels"]
+        for channel in scanned.special
         for position in channel.get("dropped", {}).get("positions", ())
     )
     return LeftOut(aside, dropped)
@@ -144,34 +143,20 @@ def require_whole(recovery: str, verdict: str) -> None:
         )
 
 
-def require_all_bytes(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
-    """Of every channel, what is recovered and what is in quarantine are all of its bytes."""
-    for result in results:
-        for channel in result["channels"]:
-            recovered = sum(split["end"] - split["start"] for split in channel["splits"])
-            aside = channel["quarantine"]["bytes"] if "quarantine" in channel else 0
-            dropped = channel["dropped"]["bytes"] if "dropped" in channel else 0
-            if recovered + aside + dropped != channel["size"]:
-                raise Unbalanced(
-                    f"read does not balance: {recovered} bytes recovered and {aside} in quarantine"
-                    f"{f' and {dropped} left out' if dropped else ''} of a channel of {channel['size']}",
-                    where=place(plan, channel["channel"]),
-                    hint="nothing was published",
-                )
-
-
-def refuse_wrong_spec(plan: Plan, results: Sequence[Mapping[str, Any]]) -> None:
+def refuse_wrong_spec(plan: Plan, scanned: Scanned) -> None:
     """A type or key that is not the job's looks like damage, in the very first record of many channels, and in the one
     behind it. Real damage hits few records, so that is refused instead of publishing next to nothing.
     """
-    channels = [channel for result in results for channel in result["channels"] if channel["size"]]
+    exchanges = plan.channels.exchange[scanned.channels["channel"]]
+    with_data = np.bincount(exchanges[scanned.channels["size"] > 0], minlength=len(plan.exchanges))
     for number, exchange in enumerate(plan.exchanges):
-        mine = [channel for channel in channels if plan.channels[channel["channel"]].exchange == number]
+        mine = [each for each in scanned.special if plan.channels.exchange[each["channel"]] == number]
         wrong = [channel["quarantine"] for channel in mine if _fails_at_once(channel)]
-        if len(mine) == len(wrong) == 1 or (len(wrong) > 1 and 2 * len(wrong) >= len(mine)):
+        channels = int(with_data[number])
+        if channels == len(wrong) == 1 or (len(wrong) > 1 and 2 * len(wrong) >= channels):
             first = wrong[0]
             raise SpecRefused(
-                f"of {len(wrong)} of {len(mine)} channels of exchange {exchange.name} not even the first records fit:"
+                f"of {len(wrong)} of {channels} channels of exchange {exchange.name} not even the first records fit:"
                 f" {first['reason']}",
                 hint="check the record type and the key in the job spec; if they are right, leave such a record out "
                 f"with --drop-records {exchange.name}:{first['up']}:{first['down']}:{first['from_pos']}",

@@ -7,14 +7,16 @@ need not look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.audit.ledger import Entry, total
-from cdr_core.errors import Unbalanced
+import numpy as np
+
+from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
-from cdr_core.metadata import TRUST_KEY
+from cdr_core.metadata import DROP_RECORDS, TRUST_KEY, Phase
+from cdr_core.phases.ledgers import recorded, summed_lines
 from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.quarantine import (
     QUARANTINE,
@@ -22,15 +24,18 @@ from cdr_core.phases.quarantine import (
     put_aside,
     quarantined,
     refuse_wrong_spec,
-    require_all_bytes,
+    shows_values,
 )
+from cdr_core.phases.results import UnitResult
 from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.rescale.batch import batch_source
 from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
-from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven, without_idle_checks
-from cdr_core.rescale.other_elements import Last
+from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven, relax_key_checks
+from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.scan_batch import Scanned, require_all_bytes, require_every_channel, scan_channels
 from cdr_core.rescale.scanning import scan_channel
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.spec import parse_spec
@@ -40,11 +45,11 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.phases.driver import Drive
 
-DROP_RECORDS = "drop_records"
-"""The option of a recovery that names the records to be left out."""
-
 EVIDENCE = "evidence"
 """In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
+
+MOST_CHANNELS = 1 << 16
+"""Channels of a unit, however small they are: a unit's columns stay small, and progress shows."""
 
 FIRST = "stage"
 """The step before: a source that is not on this host is brought here."""
@@ -61,15 +66,15 @@ def prepare(drive: Drive) -> dict[str, Any]:
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
         evidence = _evidence(recovery, checkpoint, plan, shown=drive.settings.show_samples)
         refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
-        plan = without_idle_checks(plan, evidence)
+        plan = relax_key_checks(plan, evidence)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
         uri = drive.workspace.attempt(drive.epoch, "plan.json")
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
         with drive.fenced() as transaction:
-            shown = {**summary(plan), EVIDENCE: [each.to_json() for each in evidence]}
-            transaction.save_plan(plan.sha256, uri, {**shown, "source_modified": modified.isoformat()})
+            facts = {EVIDENCE: [each.to_json() for each in evidence], "source_modified": modified.isoformat()}
+            transaction.save_plan(plan.sha256, uri, summary(plan) | facts)
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
     return with_drops(units(drive.plan), drops)
 
@@ -97,75 +102,98 @@ def summary(plan: Plan) -> dict[str, Any]:
         ],
         "subtasks": len(plan.subtasks),
         "channels": len(plan.channels),
-        "ambiguous": sum(len(channel.subtasks) > 1 for channel in plan.channels),
-        "bytes": sum(channel.bytes for channel in plan.channels),
+        "ambiguous": int(np.count_nonzero(plan.channels.owner_count > 1)),
+        "bytes": int(plan.channels.bytes.sum()),
     }
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The source ledger: every channel of the plan exactly once, or something would be lost without a trace."""
-    seen = sorted(channel["channel"] for result in results for channel in result["channels"])
-    if seen != list(range(len(drive.plan.channels))):
-        raise Unbalanced(f"read scanned channels {seen[:10]}… of a plan with {len(drive.plan.channels)}")
-    ledger = entries(results)
-    aside = quarantined(results)
-    require_all_bytes(drive.plan, results)
-    refuse_wrong_spec(drive.plan, results)
+    scanned = scanned_by(drive)
+    require_every_channel(drive.plan, scanned)
+    require_all_bytes(drive.plan, scanned)
+    refuse_wrong_spec(drive.plan, scanned)
+    ledger, aside = source_ledger(scanned), quarantined(scanned)
     return Finished(
         {
-            "records": total(ledger).records,
-            "channels": len(ledger),
+            "records": ledger.records,
+            "channels": len(drive.plan.channels),
             "quarantined": len(aside),
             "quarantine": directories(aside),
+            **recorded(drive.plan, ledger),
         },
-        lambda transaction: transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger]),
+        lambda transaction: transaction.add_ledger(drive.phase, summed_lines(drive.plan, ledger)),
     )
 
 
+def scanned_by(drive: Drive) -> Scanned:
+    """What the units of `read` found, by channel."""
+    return scanned_in(drive.columns(Phase.READ))
+
+
+def scanned_in(results: Iterable[UnitResult]) -> Scanned:
+    """What units of `read` found, by channel; earlier versions left a value per channel."""
+    parts = [
+        Scanned.from_columns(unit.columns, unit.detail["special"])
+        if unit.columns
+        else Scanned.of_dicts(unit.detail["channels"])
+        for unit in results
+    ]
+    return Scanned.joined(parts or [Scanned.of_dicts([])]).in_order()
+
+
+def source_ledger(scanned: Scanned) -> Ledger:
+    """One line per virtual channel, its splits joined in order."""
+    return join_ledgers([scanned.ledger.moved(scanned.splits["split_channel"])])
+
+
 def units(plan: Plan) -> dict[str, Any]:
-    """Channels packed into batches of about the plan's split size, in plan order."""
-    batches: list[list[int]] = []
-    room = 0
-    for number, channel in enumerate(plan.channels):
-        if not batches or room < channel.bytes:
-            batches.append([])
-            room = plan.split_size
-        batches[-1].append(number)
-        room -= channel.bytes
-    return {f"{index:05d}": {"channels": batch} for index, batch in enumerate(batches)}
+    """Stretches of the plan's channels, of about its split size and at most so many channels."""
+    ends = group_ends(plan.channels.bytes, plan.split_size, MOST_CHANNELS)
+    begins = [0, *ends[:-1].tolist()] if len(ends) else []
+    return {
+        f"{index:05d}": {"first": begin, "end": end}
+        for index, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True))
+    }
 
 
 def with_drops(of: Mapping[str, Any], drops: Mapping[int, Ranges]) -> dict[str, Any]:
     """The units, each with the positions that are to be left out of its channels."""
-    return {
-        name: {**unit, "drops": own} if (own := {str(n): drops[n] for n in unit["channels"] if n in drops}) else unit
-        for name, unit in of.items()
-    }
+    found = {name: dict(unit) for name, unit in of.items()}
+    for number, ranges in drops.items():
+        unit = next(unit for unit in found.values() if unit["first"] <= number < unit["end"])
+        unit.setdefault("drops", {})[str(number)] = ranges
+    return found
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Scan the unit's channels; with ``on_corrupt quarantine`` what is damaged is put aside instead of failing."""
     drops = {int(number): ranges for number, ranges in unit.get("drops", {}).items()}
-    meter = Meter(job, unit_of(name), sum(plan.channels[number].bytes for number in unit["channels"]))
-    if job.on_corrupt == QUARANTINE:
-        scanned = [put_aside(job, plan, number, name, drops.get(number, ()), meter.add) for number in unit["channels"]]
-    else:
-        scanned = [scan_channel(plan, number, drops.get(number, ()), meter.add) for number in unit["channels"]]
-    return Outcome(
-        records=sum(channel["entry"]["records"] for channel in scanned),
-        bytes=sum(channel["size"] for channel in scanned),
-        detail={"channels": scanned},
+    numbers = np.arange(unit["first"], unit["end"])
+    meter = Meter(job, unit_of(name), int(plan.channels.bytes[numbers].sum()))
+    salvages = job.on_corrupt == QUARANTINE
+
+    def alone(number: int) -> Mapping[str, Any]:
+        if salvages:
+            return put_aside(job, plan, number, name, drops.get(number, ()), meter.add)
+        return scan_channel(plan, number, drops.get(number, ()), meter.add)
+
+    scanned = scan_channels(
+        plan,
+        batch_source(plan, job.phase),
+        numbers,
+        alone,
+        frozenset(drops),
+        meter.add,
+        decodes=salvages,
+        shown=shows_values(job.target),
     )
-
-
-def last_said(results: Sequence[Mapping[str, Any]]) -> dict[int, Last]:
-    """By virtual channel number: the last watermark and status."""
-    return {c["channel"]: Last.from_json(c["last"]) for result in results for c in result["channels"]}
-
-
-def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The source ledger: one line per virtual channel."""
-    return [Entry.from_json(channel["entry"]) for result in results for channel in result["channels"]]
+    return Outcome(
+        records=scanned.ledger.records,
+        bytes=int(scanned.channels["size"].sum()),
+        detail={"special": list(scanned.special)},
+        columns=scanned.to_columns(),
+    )
 
 
 if __name__ == "__main__":

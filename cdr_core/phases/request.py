@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdr_core.commit.database import commit_user
-from cdr_core.commit.protocol import already_published
-from cdr_core.commit.sinks import has_path, is_checkpoint, sink_for
-from cdr_core.drain.rows import table_schema
-from cdr_core.errors import NotFound, Refused, SettingsRefused
+from cdr_core.commit.protocol import already_published, require_sight
+from cdr_core.commit.sinks import has_path, is_checkpoint, is_table, sink_for
+from cdr_core.errors import NotFound, Refused, Replaced, SettingsRefused
+from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.metadata import (
+    DROP_RECORDS,
     REPLACE_TOKEN,
     TRUST_KEY,
     NewRecovery,
@@ -24,23 +25,23 @@ from cdr_core.metadata import (
     generation_id,
     new_recovery_id,
 )
-from cdr_core.phases.coordination import AT_END, TABLES, mode_for
-from cdr_core.phases.onepass.mode import refuse_without_tiers, spills
+from cdr_core.phases.coordination import AT_END, mode_for
 from cdr_core.phases.pin_file import SETTING as PIN_FILE
 from cdr_core.phases.pin_file import pin, pin_file_of
 from cdr_core.phases.quarantine import FAIL, ON_CORRUPT, shows_values
-from cdr_core.phases.read import DROP_RECORDS, EVIDENCE
+from cdr_core.phases.read import EVIDENCE
 from cdr_core.phases.retire import retire
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
-from cdr_core.phases.unit import TABLE_RAW
+from cdr_core.phases.shapes import choose_shape, shape_options
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
+from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.room import refuse_unfit
 from cdr_core.spill.tiers import refuse_beside
@@ -63,7 +64,6 @@ class RecoveryRequest:
     to: str
     checkpoint_interval: str = ""
     on_corrupt: str = FAIL
-    one_pass: bool = False
     drop_records: tuple[str, ...] = ()
     trust_key: bool = False
     replace: str = ""
@@ -80,7 +80,6 @@ def request_of(
         to=recovery.target,
         checkpoint_interval=str(recovery.settings.get("checkpoint_interval") or ""),
         on_corrupt=on_corrupt or str(recovery.options["on_corrupt"]),
-        one_pass=bool(recovery.settings.get("one_pass")),
         drop_records=tuple(recovery.options.get(DROP_RECORDS, ())),
         trust_key=trust_key or bool(recovery.settings.get(TRUST_KEY)),
         replace=replace,
@@ -97,13 +96,20 @@ class CheckedRequest:
     target: str
     commit: str
     evidence: tuple[ExchangeEvidence, ...]
+    shape: TableShape
     drops: tuple[str, ...] = ()
 
 
-def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = ()) -> CheckedRequest:
+def check(
+    request: RecoveryRequest,
+    settings: Settings,
+    own: Collection[str] = (),
+    evidence: tuple[ExchangeEvidence, ...] | None = None,
+) -> CheckedRequest:
     """Read `_metadata`, bind the spec, look at the target; refuse what cannot work before anything is written.
 
-    ``own``: recoveries that it may turn out to be; what they hold of a tier is in nobody's way.
+    ``own``: recoveries that it may turn out to be; what they hold of a tier counts as free. ``evidence``, if it was
+    gathered already.
     """
     if request.on_corrupt not in ON_CORRUPT:
         raise Refused(f"on_corrupt {request.on_corrupt!r} is not one of {', '.join(ON_CORRUPT)}")
@@ -114,33 +120,23 @@ def check(request: RecoveryRequest, settings: Settings, own: Collection[str] = (
     spec = parse_spec(spec_text)
     checkpoint = _open(request.checkpoint)
     plan = make_plan(checkpoint, spec, wish, settings.split_size)
-    evidence = gather_evidence(checkpoint, plan, shown=settings.show_samples)
+    evidence = evidence or gather_evidence(checkpoint, plan, shown=settings.show_samples)
     refuse_unproven(evidence, trusted=request.trust_key, needs_values=_needs_values(request))
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
-    if drops and request.one_pass:
-        raise Refused("one pass cannot leave records out", hint="recover without --one-pass")
     target = _absolute_target(request.to)
     commit = mode_for(target, settings)
-    sink_for(target).refuse_early(table_schema(plan, raw=_keeps_raw(target, settings)))
+    shape = choose_shape(target, settings)
+    sink_for(target).refuse_early(shape.schema(plan))
     if is_checkpoint(target):
-        _refuse_rewriting(checkpoint, new_parallelism(checkpoint, spec, wish), target, one_pass=request.one_pass)
+        _refuse_rewriting(checkpoint, new_parallelism(checkpoint, spec, wish), target)
     if settings.shares_workspace:
         refuse_beside(settings.workspace, settings.spill_dirs)
-    if request.one_pass and not is_local(settings.workspace):
-        raise SettingsRefused(
-            f"one pass needs a workspace on a disk, and CDR_WORKSPACE is {settings.workspace}",
-            hint="recover without --one-pass, or set CDR_WORKSPACE to a directory or a mount",
-        )
     if not is_usable(settings.workspace):
         raise SettingsRefused(f"the workspace {settings.workspace} cannot be written", hint="set CDR_WORKSPACE")
-    expected = sum(channel.bytes for channel in plan.channels)
-    if request.one_pass:
-        refuse_without_tiers(settings)
-    if not request.one_pass or spills(settings):
-        sizes = expected, settings.segment_size, settings.memory_budget
-        refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
-    return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, tuple(map(str, drops)))
+    sizes = int(plan.channels.bytes.sum()), settings.segment_size, settings.memory_budget
+    refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
+    return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, shape, tuple(map(str, drops)))
 
 
 def _needs_values(request: RecoveryRequest) -> bool:
@@ -151,10 +147,8 @@ def _needs_values(request: RecoveryRequest) -> bool:
         return False  # a target that is none is refused by name
 
 
-def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str, *, one_pass: bool) -> None:
+def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str) -> None:
     """What forbids to write this checkpoint anew."""
-    if one_pass:
-        raise Refused("one pass cannot write a checkpoint", hint="recover without --one-pass")
     checkpoint_sink(target).refuse_other_source(checkpoint.sha256)
     for refusal in blocked(checkpoint, parallelism):
         raise refusal
@@ -183,17 +177,16 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             spec=checked.spec_text,
             parallelism=parse_parallelism(request.parallelism).text,
             target=checked.target,
-            # Said only where it is not the default, so that recoveries of an older release are still the same.
+            # Defaults are left out, so that recoveries that an older release created keep the same options.
             options={
                 "on_corrupt": request.on_corrupt,
                 **({} if checked.commit == AT_END else {"commit": checked.commit}),
-                **({} if _keeps_raw(checked.target, settings) else {TABLE_RAW: False}),
+                **shape_options(checked.target, checked.shape, _attached(repository, checked, old)),
                 **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
             settings={
                 "checkpoint_interval": request.checkpoint_interval,
-                "one_pass": request.one_pass,
                 EVIDENCE: [each.to_json() for each in checked.evidence],
                 **({TRUST_KEY: True} if request.trust_key else {}),
                 **({REPLACE_TOKEN: request.replace} if request.replace else {}),
@@ -206,7 +199,9 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
         )
     )
     if old is not None and is_new:
-        retire(repository, old.id, settings)
+        reach("recovery.replaced")
+    if recovery.generation > 1:  # also when it attaches: the process that made this generation may have died here
+        retire(repository, generation_id(recovery.id, recovery.generation - 1), settings)
     if recovery.state is not RecoveryState.DONE:
         pin(recovery)
     return recovery, is_new
@@ -215,16 +210,28 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
 def _to_be_replaced(repository: Repository, checked: CheckedRequest, token: str) -> Recovery | None:
     """The recovery that a start-over takes the place of; ``None`` if there is none, or if this start-over made it.
 
-    Raise if the target shows output of it: whether something is published is decided there, whatever the rows say.
+    Raise if this start-over made an earlier generation. Raise if the target shows output of the recovery, or has
+    forgotten so much of its history that it could not: the target decides what is published, whatever the rows say.
     """
     old = repository.find_recovery(checked.checkpoint.sha256, checked.target)
     if old is None or old.settings.get(REPLACE_TOKEN) == token:
         return None
+    _refuse_retry(repository, old, token)
     sink = checkpoint_sink(checked.target) if is_checkpoint(checked.target) else sink_for(checked.target)
-    shown = sink.look_up(commit_user(old.id)).published
-    if shown:
-        raise already_visible(old.id, [(each.commit_id, each.location) for each in shown])
+    seen = sink.look_up(commit_user(old.id))
+    if seen.published:
+        raise already_visible(old.id, [(each.commit_id, each.location) for each in seen.published])
+    for entry in repository.commit_log(old.id):
+        require_sight(seen, entry.base)
     return old
+
+
+def _refuse_retry(repository: Repository, newest: Recovery, token: str) -> None:
+    """Raise if this start-over made an earlier generation: a retried task must not undo a later start-over."""
+    for number in range(1, newest.generation):
+        made = repository.recovery(generation_id(newest.id, number))
+        if made.settings.get(REPLACE_TOKEN) == token:
+            raise Replaced(f"recovery {made.id} was replaced by {newest.id}", hint=f"run: cdr resume {newest.id}")
 
 
 def _of_target(repository: Repository, target: str) -> set[str]:
@@ -234,7 +241,7 @@ def _of_target(repository: Repository, target: str) -> set[str]:
 
 def _refuse_published_elsewhere(repository: Repository, checked: CheckedRequest) -> None:
     """Raise if the table shows this checkpoint's records by a recovery that a start here would not attach to."""
-    if checked.target.partition(":")[0] not in TABLES:
+    if not is_table(checked.target):
         return
     other = sink_for(checked.target).look_up(commit_user="").others.get(checked.checkpoint.sha256)
     if other is not None and not _is_of(repository, other, checked.target):
@@ -249,9 +256,9 @@ def _is_of(repository: Repository, recovery: str, target: str) -> bool:
         return False
 
 
-def _keeps_raw(target: str, settings: Settings) -> bool:
-    """Whether rows have the bytes of their records; where there is no table, the setting says nothing."""
-    return settings.table_raw or target.partition(":")[0] not in TABLES
+def _attached(repository: Repository, checked: CheckedRequest, replaced: Recovery | None) -> Recovery | None:
+    """The recovery that a request attaches to; ``None`` if there is none, or if a start-over takes its place."""
+    return None if replaced is not None else repository.find_recovery(checked.checkpoint.sha256, checked.target)
 
 
 def _goes_downstream(target: str, settings: Settings) -> bool:

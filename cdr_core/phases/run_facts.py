@@ -9,18 +9,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import cdr_core
-from cdr_core.metadata import Phase
 from cdr_core.phases.quarantine import quarantined
 
 if TYPE_CHECKING:
     from cdr_core.metadata import PhaseProgress, Recovery, RecoveryCheckpoint
     from cdr_core.phases.driver import Drive
+    from cdr_core.rescale.scan_batch import Scanned
 
 TOUCHING_RECORDS = ("numba", "numpy", "pyarrow", "pyspark", "google-crc32c")
 """Libraries whose version may matter when a receipt is looked at years later."""
 
 
-def run_facts(drive: Drive) -> dict[str, Any]:
+def run_facts(drive: Drive, scanned: Scanned) -> dict[str, Any]:
     """Everything but the records themselves; see ``run`` in the receipt's schema."""
     recovery = drive.repository.recovery(drive.recovery.id)
     phases = drive.repository.phases(recovery.id)
@@ -29,7 +29,7 @@ def run_facts(drive: Drive) -> dict[str, Any]:
         "seconds": _seconds(phases),
         "rto_s": round((datetime.now(UTC) - recovery.created_at).total_seconds(), 3),
         **_age(recovery),
-        "quarantine": quarantined(drive.results(Phase.READ)),
+        "quarantine": quarantined(scanned),
         "fetched_bytes": sum((row.result or {}).get("fetched_bytes", 0) for row in phases),
         "checkpoints": [_checkpoint(row) for row in drive.repository.checkpoints(recovery.id)],
         "attempts": _attempts(drive, recovery),

@@ -1,97 +1,220 @@
-"""The selection as spill reads it: the runs of a part, verified, and the bytes that they are of.
+"""The selection between filter and spill: one file per unit of filter, one block in it per new subtask.
 
-A selection is a cache of what filter decided: where a part of it is lost or damaged, the task selects that part's split
-again from the source.
+A block holds the parts that the subtask owns and their runs, by channel and split; the index of all blocks is columns.
+A selection is a cache of what filter decided: where a block is lost or damaged, the task that needs it selects the
+splits of that unit again from the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from typing import IO, Any
 
 import google_crc32c
-import pyarrow as pa
+import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from cdr_core.errors import StorageError, Unreadable
-from cdr_core.flink.virtual_channel import ChannelBytes
-from cdr_core.phases.filter import RUNS, filter_context
+from cdr_core.kernels import batches
 from cdr_core.phases.unit import Job
-from cdr_core.rescale.carried import Longs, as_channel
+from cdr_core.rescale.batch import BatchSource, batch_source
+from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.salvage import open_again
+from cdr_core.rescale.scan_batch import Scanned
+from cdr_core.rescale.scanning import Seen
+from cdr_core.rescale.select_batch import BatchSelector, Selected, SplitRows
 from cdr_core.rescale.selection import Selector
-from cdr_core.rescale.source import place
-from cdr_core.settings import KIB
-from cdr_core.storage import is_local, storage_for
-from cdr_core.storage.local import local_path
+from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.columns import decode_columns, encode_columns, read_columns, read_file
+from cdr_core.storage.making import making
 
-LARGEST_READ = 256 * KIB
-"""Bytes of a selection that are read instead of mapped; a mapping costs as much as reading this many."""
+Longs = npt.NDArray[np.int64]
+Columns = dict[str, npt.NDArray[Any]]
+
+BLOCK = ("subtask", "begin", "end", "crc32c", "carried_begin", "carried_end", "carried_crc32c")
+"""Columns of the index of one file: whose block, where it lies, its checksum; the same for the bytes of its runs."""
+
+PIECE = 4 << 20
+"""Bytes of runs that are carried at once."""
 
 
-class Selections:
-    """The runs of one new subtask's parts. Runs are valid until the next part is asked for."""
+class SplitSource(msgspec.Struct, frozen=True):
+    """Rows ``first`` to ``end`` of the splits in the result of a unit of `read`."""
 
-    def __init__(self, job: Job, plan: Plan, subtask: int) -> None:
+    file: str
+    sha256: str
+    first: int
+    end: int
+
+
+def load_splits(plan: Plan, source: SplitSource) -> SplitRows:
+    return SplitRows(plan, _scanned(source.file, source.sha256), source.first, source.end)
+
+
+@lru_cache(maxsize=1)
+def _scanned(file: str, sha256: str) -> Scanned:
+    return Scanned.from_columns(read_columns(file, sha256), ())
+
+
+def filter_context(job: Job, plan: Plan) -> FilterContext:
+    """Filtering is on where some channel's records have several possible owners."""
+    if (plan.channels.owner_count == 1).all():
+        return FilterContext.disabled()
+    return FilterContext(enabled=True, page_size=job.page_size, spill_dirs=(str(job.makes),))
+
+
+def in_drain_order(plan: Plan, selected: Selected) -> Selected:
+    """By new subtask, then channel and split."""
+    subtask = plan.channels.subtask_of_lines(selected.line)
+    channel = plan.channels.of_lines(selected.line)
+    return selected.taken(np.lexsort((selected.split, channel, subtask)))
+
+
+def write_blocks(plan: Plan, selected: Selected, damaged: Longs, carries: Carrier | None, sink: IO[bytes]) -> Columns:
+    """Write a block per new subtask; the index. ``selected`` is in drain order, ``damaged`` are channels."""
+    subtasks = plan.channels.subtask_of_lines(selected.line)
+    unique, firsts = np.unique(subtasks, return_index=True)
+    ends = np.append(firsts, len(subtasks))[1:]
+    rows = []
+    for subtask, first, end in zip(unique.tolist(), firsts.tolist(), ends.tolist(), strict=True):
+        runs = slice(int(selected.run_first[first]), int(selected.run_first[end]))
+        columns: Columns = {
+            "line": selected.line[first:end],
+            "split": selected.split[first:end],
+            "run_first": selected.run_first[first : end + 1] - selected.run_first[first],
+            "runs": selected.runs[:, runs],
+            "damaged": np.isin(plan.channels.of_lines(selected.line[first:end]), damaged),
+        }
+        carried = (0, 0, 0)
+        if carries is not None:
+            columns["carried"] = carries.carries(selected.line[first:end])
+            carried = carries.add(columns)
+        block, begin = encode_columns({}, columns), sink.tell()
+        sink.write(block)
+        rows.append((subtask, begin, sink.tell(), google_crc32c.value(block), *carried))
+    table = np.array(rows, np.int64).reshape(-1, len(BLOCK))
+    return dict(zip(BLOCK, table.T, strict=True))
+
+
+class Carrier:
+    """Copies the bytes of the runs of channels that the unit had to fetch, so that spill need not fetch them again."""
+
+    def __init__(self, plan: Plan, source: BatchSource, fetched: Longs, uri: str, sink: IO[bytes]) -> None:
+        self._plan, self._source, self._fetched, self.uri, self._sink = plan, source, fetched, uri, sink
+
+    def carries(self, lines: Longs) -> npt.NDArray[np.bool_]:
+        return np.isin(self._plan.channels.of_lines(lines), self._fetched)
+
+    def add(self, columns: Columns) -> tuple[int, int, int]:
+        """Append the bytes of the carried parts' runs; where they lie, and their checksum."""
+        begin, crc32c = self._sink.tell(), 0
+        for data in gathered(self._plan, self._source, columns, np.flatnonzero(columns["carried"])):
+            self._sink.write(data.data)
+            crc32c = google_crc32c.extend(crc32c, data)
+        return begin, self._sink.tell(), crc32c
+
+
+@contextmanager
+def carrier(job: Job, plan: Plan, splits: SplitRows, name: str) -> Iterator[Carrier | None]:
+    """None for a workspace on a disk: there every task maps the source or its staged copy, and nothing is fetched."""
+    if is_local(job.root):
+        yield None
+        return
+    uri = join(job.directory, f"carried-{name}.bytes")
+    # A channel is fetched as a whole, so what of it need not be looked at is carried as well.
+    fetched = np.unique(splits.channel[splits.reads])
+    with making(uri, job.makes) as temporary, temporary.open("xb") as sink:
+        yield Carrier(plan, batch_source(plan, job.phase), fetched, uri, sink)
+
+
+def gathered(plan: Plan, source: BatchSource, columns: Columns, parts: Longs) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of the runs of some parts, in order, in pieces."""
+    for part in parts.tolist():
+        runs = columns["runs"][:, columns["run_first"][part] : columns["run_first"][part + 1]]
+        own = slice(part, part + 1)
+        batch = source.open(plan.channels.of_lines(columns["line"][own]), columns["damaged"][own])
+        sizes = runs[1] - runs[0]
+        target = np.empty(int(sizes.sum()), np.uint8)
+        channel = np.zeros(runs.shape[1], np.int64)
+        batches.gather_runs(batch.first, batch.address, batch.logical, channel, runs[0], runs[1], target)
+        yield target
+
+
+@contextmanager
+def batch_selector(job: Job, plan: Plan, seen: Seen | None = None) -> Iterator[tuple[BatchSelector, Selector]]:
+    """What selects splits; its one read page is freed at the end."""
+    with closing(Selector(plan, filter_context(job, plan))) as alone:
+        yield BatchSelector(plan, batch_source(plan, job.phase), alone, seen), alone
+
+
+class Blocks:
+    """The blocks of one new subtask, by the index of all selections."""
+
+    def __init__(self, job: Job, plan: Plan, subtask: int, index: str, sha256: str) -> None:
         self._job, self._plan, self._subtask = job, plan, subtask
-        self._mapped = cache(_map)  # parts of one file come one after another
-        self._selector: Selector | None = None
+        self._files, columns = _index(index, sha256)
+        mine = slice(*np.searchsorted(columns["subtask"], (subtask, subtask + 1)))
+        self._rows = {name: column[mine] for name, column in columns.items()}
         self.made_again = 0
-        """Parts whose selection was lost or damaged."""
+        """Blocks that were lost or damaged."""
 
-    def close(self) -> None:
-        if self._selector is not None:
-            self._selector.close()
+    def __len__(self) -> int:
+        return len(self._rows["file"])
 
-    def of(self, part: Mapping[str, Any]) -> tuple[ChannelBytes, list[Longs]]:
-        """Return the bytes and, as places in them, the runs: start, end, first position, elements."""
-        number, damaged = part["channel"], part["split"]["damaged"]
+    @property
+    def budget(self) -> int:
+        """Bytes that the task may hold."""
+        return self._job.memory_budget
+
+    def load(self, number: int) -> tuple[Columns, bytes | None]:
+        """A block, and the bytes of its carried parts, if it has any."""
+        row = {name: int(column[number]) for name, column in self._rows.items()}
+        file = self._files[row["file"]]
         try:
-            runs, carried = self._stored(part)
-        except (StorageError, Unreadable, pa.ArrowException, EOFError, OSError):
+            if not file["selection"]:
+                raise Unreadable("an earlier version left no blocks")
+            data = _checked(file["selection"], row["begin"], row["end"], row["crc32c"])
+            carried = None
+            if row["carried_end"] > row["carried_begin"]:
+                carried = _checked(file["carried"], row["carried_begin"], row["carried_end"], row["carried_crc32c"])
+            return decode_columns(data)[1], carried
+        except (StorageError, Unreadable):
             self.made_again += 1
-            runs, carried = self._selected(part["split"]), None
-        if carried is None:
-            return open_again(self._plan, number, damaged), runs
-        source, starts, ends = as_channel(carried, runs[0], runs[1], place(self._plan, number))
-        return source, [starts, ends, *runs[2:]]
+            return self._select_again(SplitSource(**file["splits"])), None
 
-    def _stored(self, part: Mapping[str, Any]) -> tuple[list[Longs], bytes | None]:
-        """What filter left: the runs and, if it had to fetch them, their bytes."""
-        batch = pa.ipc.read_record_batch(self._bytes(part), RUNS)
-        runs = [batch.column(name).to_numpy() for name in ("start", "end", "position", "count")]
-        if "carried" not in part:
-            return runs, None
-        uri, begin, end, *crc32c = part["carried"]
-        carried = storage_for(uri).read(uri, begin, end - begin)
-        _require_sum(uri, carried, *crc32c)
-        return runs, carried
-
-    def _bytes(self, part: Mapping[str, Any]) -> pa.Buffer:
-        """One batch of a selection file: read by its range, but mapped where it is large and lies on a disk."""
-        uri, (begin, end) = part["file"], part["range"]
-        if is_local(uri) and end - begin > LARGEST_READ:
-            data = self._mapped(str(local_path(uri))).slice(begin, end - begin)
-        else:
-            data = pa.py_buffer(storage_for(uri).read(uri, begin, end - begin))
-        _require_sum(uri, data, part["crc32c"])
-        return data
-
-    def _selected(self, split: Mapping[str, Any]) -> list[Longs]:
-        """Do what filter did for the split; return this subtask's lane of it."""
-        if self._selector is None:
-            self._selector = Selector(self._plan, filter_context(self._job, self._plan))
-        lane = self._plan.channels[split["channel"]].subtasks.index(self._subtask)
-        return list(self._selector.select(split).of_lane(lane))
+    def _select_again(self, source: SplitSource) -> Columns:
+        splits = load_splits(self._plan, source)
+        with batch_selector(self._job, self._plan) as (selector, _):
+            selected = in_drain_order(self._plan, selector.select(splits))
+        mine = np.flatnonzero(self._plan.channels.subtask_of_lines(selected.line) == self._subtask)
+        found = selected.taken(mine)
+        damaged = np.isin(self._plan.channels.of_lines(found.line), splits.channel[splits.damaged])
+        columns = {"line": found.line, "split": found.split, "run_first": found.run_first, "runs": found.runs}
+        return {**columns, "damaged": damaged}
 
 
-def _require_sum(uri: str, data: bytes | pa.Buffer, crc32c: int | None = None) -> None:
-    """Compare bytes with the checksum of the unit that wrote them; ``None`` = a version before recorded none."""
-    if crc32c not in (None, google_crc32c.value(data)):
+def _checked(uri: str, begin: int, end: int, crc32c: int) -> bytes:
+    data = storage_for(uri).read(uri, begin, end - begin)
+    if google_crc32c.value(data) != crc32c:
         raise StorageError(f"{uri} is damaged")
+    return data
 
 
-def _map(path: str) -> pa.Buffer:
-    with pa.memory_map(path) as file:
-        return file.read_buffer()
+@lru_cache(maxsize=2)
+def _index(uri: str, sha256: str) -> tuple[list[dict[str, Any]], Columns]:
+    detail, columns = read_file(uri, sha256)
+    return detail["files"], columns
+
+
+def write_index(uri: str, units: Callable[[], Iterator[tuple[Mapping[str, Any], Columns]]]) -> bytes:
+    """The index of all selections, by new subtask: ``units`` gives what each unit of filter left, and its index."""
+    files, parts = [], []
+    for number, (detail, columns) in enumerate(units()):
+        files.append({name: detail[name] for name in ("selection", "carried", "splits") if name in detail})
+        parts.append(np.stack((*(columns[name] for name in BLOCK), np.full(len(columns["subtask"]), number))))
+    table = np.concatenate([np.zeros((len(BLOCK) + 1, 0), np.int64), *parts], axis=1)
+    table = table[:, np.lexsort((table[-1], table[0]))]
+    return encode_columns({"files": files}, dict(zip((*BLOCK, "file"), table, strict=True)))

@@ -7,132 +7,156 @@ channels were merged into come its closing elements (:mod:`cdr_core.rescale.othe
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing as closed
-from dataclasses import asdict
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally, require_equal, require_others, total
+from cdr_core.audit.ledger import BYTES, Ledger, join_ledgers, require_equal, require_others
+from cdr_core.errors import Where
 from cdr_core.faults import reach
 from cdr_core.metadata import Phase, SpillFile
-from cdr_core.phases.filter import entries as selected
-from cdr_core.phases.filter import splits
+from cdr_core.phases import filter as filtering
+from cdr_core.phases.earlier import ledger_of_entries
+from cdr_core.phases.filter import selected_by
+from cdr_core.phases.ledgers import line_key, recorded, summed_lines
 from cdr_core.phases.meter import Meter, unit_of
-from cdr_core.phases.read import last_said
-from cdr_core.phases.selections import Selections
+from cdr_core.phases.read import scanned_by
+from cdr_core.phases.selections import BLOCK, Blocks, write_index
 from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
-from cdr_core.rescale.other_elements import CLOSING_POSITION, CLOSING_PREFIX, Closing, closings, kinds
+from cdr_core.rescale.batch import BatchSource, batch_source
+from cdr_core.rescale.closings import Closings, closings
+from cdr_core.rescale.grouping import group_ends
+from cdr_core.rescale.other_elements import CLOSING_POSITION
 from cdr_core.rescale.plan import Plan
-from cdr_core.spill.gather import Fold, Gatherer
+from cdr_core.rescale.scan_batch import Scanned
+from cdr_core.spill.builder import Chunks, Parts, SegmentBuilder
 from cdr_core.spill.placement import Place
-from cdr_core.spill.room import require_room_for_positions
+from cdr_core.spill.set_writer import SetWriter
 from cdr_core.spill.shipping import shipping
 from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
-from cdr_core.spill.writer import ChannelId, SpillWriter
-from cdr_core.storage import join
+from cdr_core.storage import join, storage_for
+from cdr_core.storage.columns import read_columns, write_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
     from cdr_core.phases.driver import Drive
 
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
 AFTER_ALL_SPLITS = 1 << 62
-"""The split number of closing elements, for the order of parts."""
+"""The split of closing elements, for the order of parts."""
+
+INDEX, CLOSINGS = "selections.msgpack", "closings.msgpack"
+INPUTS = "inputs"
+"""In a unit's result: the two files that it read, each with its SHA-256."""
+
+MOST_PARTS = 1 << 16
+"""Parts of a segment."""
+
+KEPT_SHARE = 4
+"""The part of the memory budget that decoded blocks may take: neighbours in drain order lie in a few of them."""
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
-    """The selection, by new subtask."""
+    """One unit per new subtask; what each of them owns is in the index of the selections."""
     if drive.recovery.host_id is None:
         refuse_beside(drive.workspace.root, drive.settings.spill_dirs)
-    tiers = tiers_of(drive.settings.spill_dirs, drive.workspace.root)
-    results = drive.results(Phase.FILTER)
-    if drive.phase is Phase.SPILL:  # the drain, too, asks for these units, and seldom needs one
-        done = sum(row.records for row in drive.repository.units(drive.recovery.id, Phase.SPILL))
-        require_room_for_positions(drive.workspace.root, total(selected(results)).records - done)
-    return units(drive.plan, drive.results(Phase.READ), results, tiers, closing_elements(drive))
+    return _units(drive, _write_inputs(drive), owned_bytes(drive))
 
 
-def closing_elements(drive: Drive) -> list[Closing]:
+def units_again(drive: Drive) -> dict[str, Any]:
+    """The units once more, for sets that get lost while they are drained: by what spill recorded of its inputs."""
+    results = drive.results(Phase.SPILL)
+    if not all(INPUTS in result for result in results):
+        return prepare(drive)  # an earlier version spilled
+    sizes = np.zeros(len(drive.plan.subtasks), np.int64)
+    for result in results:
+        sizes[result["subtask"]] = sum(file["bytes"] for file in result["files"])
+    return _units(drive, results[0][INPUTS], sizes)
+
+
+def _units(drive: Drive, inputs: Sequence[list[str]], sizes: Longs) -> dict[str, Any]:
+    tiers = [asdict(tier) for tier in tiers_of(drive.settings.spill_dirs, drive.workspace.root)]
+    index, closing = inputs
+    return {
+        f"{subtask:05d}": {
+            "subtask": subtask,
+            "tiers": tiers,
+            "bytes": int(sizes[subtask]),
+            "index": index,
+            "closings": closing,
+        }
+        for subtask in range(len(drive.plan.subtasks))
+    }
+
+
+def owned_bytes(drive: Drive) -> Longs:
+    """How many bytes of records each new subtask owns."""
+    ledger, sizes = selected_by(drive)[0], np.zeros(len(drive.plan.subtasks), np.int64)
+    np.add.at(sizes, drive.plan.channels.subtask_of_lines(ledger.lines), ledger.sums[:, BYTES].astype(np.int64))
+    return sizes
+
+
+def _write_inputs(drive: Drive) -> list[list[str]]:
+    """The index of the selections and the closing elements, each as (file, SHA-256)."""
+    directory = drive.workspace.attempt(drive.epoch, str(drive.phase))
+    uri = join(directory, INDEX)
+    data = write_index(uri, lambda: _blocks(drive))
+    storage_for(uri).create(uri, data)
+    closing = join(directory, CLOSINGS)
+    columns = closing_elements(drive.plan, scanned_by(drive)).to_columns()
+    return [[uri, hashlib.sha256(data).hexdigest()], [closing, write_columns(closing, columns)]]
+
+
+def _blocks(drive: Drive) -> Iterator[tuple[Mapping[str, Any], dict[str, Longs]]]:
+    units = list(drive.columns(Phase.FILTER))
+    if all(unit.columns for unit in units):
+        yield from ((unit.detail, {name: unit.columns[name] for name in BLOCK}) for unit in units)
+        return
+    # An earlier version filtered: every block counts as lost, and is selected again by the task that needs it.
+    subtasks = np.arange(len(drive.plan.subtasks))
+    for source in filtering.prepare(drive).values():
+        nothing = dict.fromkeys(BLOCK, np.zeros(len(subtasks), np.int64))
+        yield {"selection": "", "splits": source}, {**nothing, "subtask": subtasks}
+
+
+def closing_elements(plan: Plan, scanned: Scanned) -> Closings:
     """What is written behind the records of merged channels, by what `read` noted."""
-    return closings(drive.plan, last_said(drive.results(Phase.READ)))
+    own = scanned.channels
+    return closings(plan, own["watermark"], own["has_watermark"] > 0, own["status"] == -1)
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The sets hold what was selected, in order."""
-    ledger = entries(results)
-    before = selected(drive.results(Phase.FILTER))
-    require_equal("spill", before, ledger)
-    require_others("spill", expected_others(drive.plan, before, closing_elements(drive)), ledger)
+    plan, ledger, before = drive.plan, spilled_by(drive), selected_by(drive)[0]
+    require_equal("spill", before, ledger, line_key(plan))
+    expected = join_ledgers([before, closing_elements(plan, scanned_by(drive)).ledger])
+    require_others("spill", "wrote", expected, ledger, line_key(plan))
 
     def record(transaction: FencedTransaction) -> None:
-        transaction.add_ledger(drive.phase, [entry.to_json() for entry in ledger])
+        transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False))
         for result in results:
             files = [SpillFile(file["path"], file["bytes"]) for file in result["files"]]
             size = sum(file.bytes for file in files)
             transaction.seal_spill_set(result["subtask"], result["manifest"], drive.recovery.host_id, files, size)
 
-    return Finished({"records": total(ledger).records, "files": sum(len(r["files"]) for r in results)}, record)
+    files = sum(len(result["files"]) for result in results)
+    facts = {"records": ledger.records, "files": files, **recorded(plan, ledger, by_channel=False)}
+    return Finished(facts, record)
 
 
-def expected_others(
-    plan: Plan, before: Sequence[Entry], closing: Sequence[Closing]
-) -> dict[ChannelKey, Mapping[str, int]]:
-    """What is selected besides records, and the closing elements, by virtual channel and new subtask."""
-    expected: dict[ChannelKey, Mapping[str, int]] = {entry.key: entry.others for entry in before}
-    for each in closing:
-        key = subtask_entry(plan, each.subtask, each.channel, Tally()).key
-        expected[key] = {**expected.get(key, {}), **each.others}
-    return expected
-
-
-def units(
-    plan: Plan,
-    read_results: Sequence[Mapping[str, Any]],
-    filter_results: Sequence[Mapping[str, Any]],
-    tiers: Sequence[Tier] = (),
-    closing: Sequence[Closing] = (),
-) -> dict[str, Any]:
-    """One unit per new subtask, each with the parts of the selection that it owns, in drain order.
-
-    A part has its split, so that a selection that is lost can be made again. ``tiers`` are where it spills; none = the
-    workspace. ``closing`` elements are parts too, without a selection.
-    """
-    source = {(split["channel"], split["number"]): split for split in splits(read_results)}
-    places = [asdict(tier) for tier in tiers]
-    parts: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(len(plan.subtasks))}
-    sizes: Counter[int] = Counter()
-    for result in filter_results:
-        for part in result["parts"]:
-            channel = plan.channels[part["channel"]]
-            order = (plan.exchanges[channel.exchange].gate, channel.new_up, part["channel"], part["split"])
-            definition = {
-                "channel": part["channel"],
-                "split": source[part["channel"], part["split"]],
-                "file": result["file"],
-                "range": part["range"],
-                "crc32c": part.get("crc32c"),  # the version before recorded none
-            }
-            if "carried" in part:
-                definition["carried"] = [result["carried"], *part["carried"]]
-            parts[part["subtask"]].append((*order, definition))
-            sizes[part["subtask"]] += part["entry"]["bytes"]
-    for each in closing:
-        channel = plan.channels[each.channel]
-        order = (plan.exchanges[channel.exchange].gate, channel.new_up, each.channel, AFTER_ALL_SPLITS)
-        definition = {"channel": each.channel, "closing": each.frames.hex(), "elements": len(each.others)}
-        parts[each.subtask].append((*order, definition))
-    return {
-        f"{subtask:05d}": {
-            "subtask": subtask,
-            "tiers": places,
-            "bytes": sizes[subtask],
-            "parts": [part[-1] for part in sorted(owned, key=lambda part: part[:-1])],
-        }
-        for subtask, owned in parts.items()
-    }
+def spilled_by(drive: Drive) -> Ledger:
+    """The spill ledger, by line."""
+    return join_ledgers(
+        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(drive.plan, unit.detail["ledger"])
+        for unit in drive.columns(Phase.SPILL)
+    )
 
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
@@ -141,83 +165,180 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     tiers = [Tier(**tier) for tier in unit["tiers"]] or tiers_of((), job.root)
     places = [Place.of_attempt(tier, job.recovery, job.epoch, directory.name) for tier in tiers]
     manifest = join(home, "manifest.json")
-    lines: dict[int, Entry] = {}
-    sizes = job.segment_size, job.spill_file_size
+    blocks = Blocks(job, plan, unit["subtask"], *unit["index"])
+    parts = OwnedParts(plan, unit["subtask"], blocks, Closings.from_columns(read_columns(*unit["closings"])))
+    meter = Meter(job, unit_of(name), unit["bytes"])
     with (
         shipping(directory, home) as ship,
-        SpillWriter(directory, unit["subtask"], *sizes, places, ship) as writer,
-        closed(Selections(job, plan, unit["subtask"])) as selections,
+        SetWriter(directory, unit["subtask"], job.spill_file_size, places, ship) as writer,
     ):
-        gatherer = Gatherer(writer, job.segment_size)
-        meter = Meter(job, unit_of(name), unit["bytes"])
-        for part in unit["parts"]:
-            number = part["channel"]
-            before = lines.get(number, subtask_entry(plan, unit["subtask"], number, Tally()))
-            if "closing" in part:
-                lines[number] = _close_channel(plan, part, gatherer, before)
-            else:
-                lines[number] = _spill_part(plan, part, gatherer, before, selections, meter)
-        ledger = tuple(lines.values())
+        builder = SegmentBuilder(writer, job.segment_size, np.unique(parts.line), _where(plan))
+        gather(job, plan, parts, builder, lambda: meter.at(lambda: builder.done))
+        ledger = builder.ledger
         spill_set = writer.seal(ledger)
         write_json(manifest, spill_set.to_json())
         reach("spill.sealed")
     return Outcome(
-        records=sum(entry.tally.records for entry in ledger),
-        bytes=sum(file.bytes for file in spill_set.files),
+        records=ledger.records,
+        bytes=spill_set.bytes,
         detail={
             "subtask": unit["subtask"],
             "manifest": manifest,
             "files": [asdict(file) for file in spill_set.files],
-            "sizes": {"segment_size": job.segment_size, "spill_file_size": job.spill_file_size},
-            "ledger": [entry.to_json() for entry in ledger],
-            **({"selected_again": selections.made_again} if selections.made_again else {}),
+            INPUTS: [unit["index"], unit["closings"]],
+            **({"selected_again": blocks.made_again} if blocks.made_again else {}),
         },
+        columns=ledger.to_columns(),
     )
 
 
-def _spill_part(
-    plan: Plan,
-    part: Mapping[str, Any],
-    gatherer: Gatherer,
-    line: Entry,
-    selections: Selections,
-    meter: Meter,
-) -> Entry:
-    """Gather the part's runs; the ledger line with them."""
-    source, runs = selections.of(part)
-    fold, said = Fold(), Tally()
-    for _ in gatherer.add(_place_of(plan, part["channel"]), source, runs, fold):
-        tally = fold.tally
-        meter.add(tally.records - said.records, tally.bytes - said.bytes)
-        said = tally
-    return line.then(Entry(line.key, fold.tally, kinds(fold.kinds)))
+def _where(plan: Plan) -> Callable[[int], Where]:
+    key = line_key(plan)
+    return lambda line: key(line).where
 
 
-def _close_channel(plan: Plan, part: Mapping[str, Any], gatherer: Gatherer, line: Entry) -> Entry:
-    """Append the closing elements; the ledger line with them."""
-    frames_of = np.frombuffer(bytes.fromhex(part["closing"]), np.uint8)
-    positions = np.full(part["elements"], CLOSING_POSITION, np.int64)
-    fold = Fold()
-    gatherer.whole(_place_of(plan, part["channel"]), frames_of, positions, line.key.where, fold)
-    closing = {f"{CLOSING_PREFIX}{kind}": count for kind, count in kinds(fold.kinds).items()}
-    return line.then(Entry(line.key, fold.tally, closing))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Parts of the subtask from one unit of filter. Of those that are carried, ``places`` says where in the carried
+    bytes each run begins; −1 for the others.
+    """
+
+    line: Longs
+    split: Longs
+    run_first: Longs
+    runs: Longs
+    places: Longs
+    damaged: npt.NDArray[np.bool_]
+    carried: Bytes | None
+
+    @classmethod
+    def of(cls, columns: Mapping[str, npt.NDArray[Any]], carried: bytes | None) -> _Block:
+        run_first, runs = columns["run_first"], columns["runs"]
+        places = np.full(runs.shape[1], -1, np.int64)
+        if carried is not None:
+            mine = np.repeat(columns["carried"], np.diff(run_first))
+            lengths = np.where(mine, runs[1] - runs[0], 0)
+            places[mine] = (np.cumsum(lengths) - lengths)[mine]
+        memory = None if carried is None else np.frombuffer(carried, np.uint8)
+        return cls(columns["line"], columns["split"], run_first, runs, places, columns["damaged"], memory)
+
+    @property
+    def bytes(self) -> int:
+        return self.runs.nbytes + self.places.nbytes + (0 if self.carried is None else len(self.carried))
+
+    @property
+    def sizes(self) -> Longs:
+        """Bytes of each part."""
+        total: Longs = np.append(0, np.cumsum(self.runs[1] - self.runs[0]))
+        return total[self.run_first[1:]] - total[self.run_first[:-1]]
 
 
-def _place_of(plan: Plan, number: int) -> ChannelId:
-    channel = plan.channels[number]
-    return number, plan.exchanges[channel.exchange].gate, channel.new_up
+class OwnedParts:
+    """The parts of one new subtask in drain order, closing elements included; runs are loaded when they are needed."""
+
+    def __init__(self, plan: Plan, subtask: int, blocks: Blocks, closing: Closings) -> None:
+        self._plan, self._blocks = plan, blocks
+        self._loaded: dict[int, _Block] = {}
+        self._closing = _closing_block(closing.of_subtask(subtask))
+        found = [self._listed(number) for number in range(len(blocks) + 1)]
+        line, split, block, part, size = np.concatenate(found, axis=1)
+        channel = plan.channels.of_lines(line)
+        gates = np.array([exchange.gate for exchange in plan.exchanges], np.int64)[plan.channels.exchange[channel]]
+        order = np.lexsort((split, channel, plan.channels.new_up[channel], gates))
+        self.line, self.block, self.part, self.size = line[order], block[order], part[order], size[order]
+        self.exchange = plan.channels.exchange[channel[order]]
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    @property
+    def is_closing(self) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = self.block == len(self._blocks)
+        return found
+
+    def _listed(self, number: int) -> Longs:
+        """Line, split, block, part and bytes of each part of a block."""
+        block = self._load(number)
+        count = len(block.line)
+        return np.stack((block.line, block.split, np.full(count, number), np.arange(count), block.sizes))
+
+    def _load(self, number: int) -> _Block:
+        if number == len(self._blocks):
+            return self._closing
+        if number not in self._loaded:
+            if sum(block.bytes for block in self._loaded.values()) > self._blocks.budget // KEPT_SHARE:
+                self._loaded.clear()
+            self._loaded[number] = _Block.of(*self._blocks.load(number))
+        return self._loaded[number]
+
+    def group(self, source: BatchSource, begin: int, end: int) -> tuple[Chunks, Parts]:
+        """Parts ``begin`` to ``end``, and where their bytes lie: in the source, or in memory already."""
+        needed = np.unique(self.block[begin:end]).tolist()
+        blocks = {number: self._load(number) for number in needed}
+        counts = np.zeros(end - begin, np.int64)
+        for number, block in blocks.items():
+            mine = self.block[begin:end] == number
+            counts[mine] = np.diff(block.run_first)[self.part[begin:end][mine]]
+        first = np.append(0, np.cumsum(counts))
+        runs, place = np.empty((4, first[-1]), np.int64), np.full(first[-1], -1, np.int64)
+        blob, damaged = np.full(end - begin, -1, np.int64), np.zeros(end - begin, bool)
+        for number, block in blocks.items():
+            mine = np.flatnonzero(self.block[begin:end] == number)
+            damaged[mine] = block.damaged[self.part[begin:end][mine]]
+            own = block.run_first[self.part[begin:end][mine]]
+            targets = np.repeat(first[mine], counts[mine]) + _counting(counts[mine])
+            sources = np.repeat(own, counts[mine]) + _counting(counts[mine])
+            runs[:, targets], place[targets] = block.runs[:, sources], block.places[sources]
+            if block.carried is not None:
+                blob[mine] = np.where(block.places[own] >= 0, needed.index(number), -1)
+        inside = place >= 0
+        lengths = runs[1] - runs[0]
+        runs[0] = np.where(inside, place, runs[0])
+        runs[1] = runs[0] + lengths
+        line = self.line[begin:end]
+        numbers = self._plan.channels.of_lines(line[blob < 0])
+        unique, first_of, places = np.unique(numbers, return_index=True, return_inverse=True)
+        batch = source.open(unique, damaged[blob < 0][first_of])
+        carried = [blocks[number].carried for number in needed]
+        empty = np.zeros(0, np.uint8)
+        chunks = Chunks(batch.first, batch.address, batch.logical, batch).with_blobs(
+            [empty if each is None else each for each in carried]
+        )
+        channel = np.where(blob >= 0, len(unique) + blob, 0)
+        channel[blob < 0] = places
+        return chunks, Parts(line, self.is_closing[begin:end], channel, first, runs)
 
 
-def subtask_entry(plan: Plan, subtask: int, number: int, tally: Tally) -> Entry:
-    """The ledger line of a virtual channel's records on one new subtask."""
-    channel = plan.channels[number]
-    exchange = plan.exchanges[channel.exchange]
-    return Entry(ChannelKey(exchange.name, channel.up, channel.down, plan.subtasks[subtask].index), tally)
+def _counting(counts: Longs) -> Longs:
+    """0, 1, … for each of the counts, one behind another."""
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def entries(results: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The spill ledger."""
-    return [Entry.from_json(entry) for result in results for entry in result["ledger"]]
+def _closing_block(mine: Closings) -> _Block:
+    """Closing elements as parts: each has a run of its own, without a place in a virtual channel."""
+    ends = mine.ends()
+    begins = np.append(0, ends[:-1]) if len(ends) else ends
+    ones = np.ones(len(ends), np.int64)
+    runs = np.stack((begins, ends, np.full(len(ends), CLOSING_POSITION), ones))
+    first = np.append(0, np.cumsum(mine.elements))
+    behind, sound = np.full(len(mine), AFTER_ALL_SPLITS), np.zeros(len(mine), bool)
+    return _Block(mine.line, behind, first, runs, begins, sound, mine.frames())
+
+
+def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, told: Callable[[], None]) -> None:
+    """All parts to segments, each of one exchange."""
+    source = batch_source(plan, job.phase)
+    borders = np.append(np.append(0, np.flatnonzero(np.diff(parts.exchange)) + 1), len(parts))
+    for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+        begin = first
+        for end in (first + group_ends(parts.size[first:last], job.segment_size, MOST_PARTS)).tolist():
+            chunks, group = parts.group(source, begin, end)
+            if end - begin == 1 and int(parts.size[begin]) > job.segment_size:
+                builder.large(chunks, group, told)
+            else:
+                builder.together(chunks, group)
+            told()
+            begin = end
 
 
 if __name__ == "__main__":

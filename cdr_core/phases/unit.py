@@ -14,41 +14,31 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.faults import reach
-from cdr_core.phases.workspace import Workspace, read_json, write_json
+from cdr_core.phases.results import SUFFIX
+from cdr_core.phases.workspace import Workspace, read_json
+from cdr_core.rescale.batch import let_go
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import Fetches, fetching
 from cdr_core.rescale.source import close_files
 from cdr_core.rescale.staged import use_staged
+from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.columns import Columns, encode_columns
 from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
 
 
-STEPS = frozenset({"stage"})
-"""What runs before a phase's own units, as units of the same phase whose names begin with the step's."""
-
-
 FETCHED = "fetched_bytes"
 """In results: how much of a source on S3 was fetched."""
-
-
-def step_of(unit: str) -> str:
-    """The step that a unit belongs to; empty for the phase's own."""
-    head, dash, _ = unit.partition("-")
-    return head if dash and head in STEPS else ""
-
-
-TABLE_RAW = "table_raw"
-"""The option of a recovery whose table has no column of the records' bytes; a table has one set of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ class Job:
 
     ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
     source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
-    ``raw``: a table gets a column of the records' bytes.
+    ``shape``: the columns of the table.
     """
 
     phase: str
@@ -75,14 +65,15 @@ class Job:
     staged: str = ""
     on_corrupt: str = "fail"
     scratch: str = ""
-    raw: bool = True
+    shape: TableShape = TableShape.VALUES_ONLY
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Job:
-        return cls(**json.loads(text))
+        value = json.loads(text)
+        return cls(**{**value, "shape": TableShape(value["shape"])})
 
     @property
     def directory(self) -> str:
@@ -109,11 +100,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a unit did; ``detail`` is the phase's own, ledger included."""
+    """What a unit did; ``detail`` goes to the database and stays small, ``columns`` stay in the workspace."""
 
     records: int
     bytes: int
     detail: Mapping[str, Any]
+    columns: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +126,14 @@ def scratch_directory(setting: str) -> Path:
     return Path(setting or next(iter(given), tempfile.gettempdir()))
 
 
-def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
-    """Entry of a Spark task. Spark numbers attempts anew for every stage, so file names draw their own luck."""
+def run_unit(payload: str, unit: str, task_attempt: int) -> None:
+    """Entry of a Spark task. Spark numbers attempts anew for every stage, so file names draw their own luck.
+
+    A task that is tried again passes over those of its units that have a result.
+    """
     job = Job.from_json(payload)
+    if task_attempt and storage_for(job.results).exists(join(job.results, f"{unit}{SUFFIX}")):
+        return
     reach(f"{job.phase}.unit")
     definition = _units(job.units)[unit]
     module = importlib.import_module(f"cdr_core.phases.{job.step or job.phase}")
@@ -152,8 +149,26 @@ def run_unit(payload: str, unit: str, _task_attempt: int) -> None:
         detail[FETCHED] = fetches.bytes
     result = {"records": outcome.records, "bytes": outcome.bytes, "detail": detail}
     reach(f"{job.phase}.before-result")
-    write_json(join(job.results, f"{unit}.json"), result)
+    manifest = join(job.results, f"{unit}{SUFFIX}")
+    storage_for(manifest).create(manifest, encode_columns(result, outcome.columns))
     reach(f"{job.phase}.after-result")
+
+
+def end_task() -> None:
+    """Units of a task are done: let go of what of the source was mapped for them."""
+    let_go()
+    close_files()
+
+
+@contextmanager
+def job_scratch(job: Job) -> Iterator[Path]:
+    """Where a job makes files that go to S3; the directory goes when it is empty."""
+    try:
+        yield job.makes
+    finally:
+        if not is_local(job.root):
+            with suppress(OSError):  # another task of this host is at work in it
+                job.makes.rmdir()
 
 
 @contextmanager
@@ -162,12 +177,8 @@ def _scratch(job: Job) -> Iterator[Fetches | None]:
     if is_local(job.root):
         yield None
         return
-    try:
-        with fetching(job.makes) as fetches:
-            yield fetches
-    finally:
-        with suppress(OSError):  # another task of this host is at work in it
-            job.makes.rmdir()
+    with job_scratch(job) as scratch, fetching(scratch) as fetches:
+        yield fetches
 
 
 @lru_cache(maxsize=8)

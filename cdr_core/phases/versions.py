@@ -11,13 +11,7 @@ from cdr_core.errors import StartOver
 from cdr_core.metadata import Phase, Recovery
 
 CONTINUED: Final[Mapping[Phase, frozenset[str]]] = MappingProxyType(
-    {
-        Phase.READ: frozenset({"0.1.0", "0.2.0"}),
-        Phase.FILTER: frozenset({"0.1.0", "0.2.0"}),
-        Phase.SPILL: frozenset({"0.1.0", "0.2.0"}),
-        Phase.DRAIN: frozenset({"0.1.0", "0.2.0"}),
-        Phase.COMMIT: frozenset({"0.1.0", "0.2.0"}),
-    }
+    dict.fromkeys(Phase, frozenset({"0.1.0", "0.2.0"})),
 )
 """What a recovery has stored so far must be readable: a version whose formats a phase cannot read is not listed."""
 

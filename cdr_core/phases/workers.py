@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdr_core.errors import require_extra
-from cdr_core.phases.unit import run_unit
+from cdr_core.extras import require_extra
+from cdr_core.phases.unit import end_task, run_unit
 from cdr_core.settings import Settings
 from cdr_core.spark.interrupt import interrupt
 from cdr_core.spark.server import ServerSpec, find_server, start_server, stop_server, wait_ready
@@ -70,7 +70,7 @@ class SparkWorkers:
     def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         if self._session is None:
             self._session = self._stack.enter_context(self._open(drive))
-        run_units(self._session, run_unit, payload, units, on_poll=on_poll)
+        run_units(self._session, run_unit, payload, units, on_poll=on_poll, after=end_task)
 
     def end(self, drive: Drive) -> None:
         if not self._embedded:

@@ -5,22 +5,27 @@ Checks give their refusals instead of raising them, so that a what-if can show a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from cdr_core.errors import CdrError, CorruptChannelState, CorruptMetadata, PlanRefused, SpecRefused, Where
-from cdr_core.flink.channel_state import ChannelId, ChannelSlice
+from cdr_core.flink.channel_columns import ChannelColumns
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.keys import MOST_KEY_GROUPS, KeyWithoutHash, check_key
 from cdr_core.flink.metadata import OperatorState, Side
 from cdr_core.flink.types import Kind, Scalar, TypeDescription, parse_type
-from cdr_core.rescale.announced import believable_size, is_empty
+from cdr_core.rescale.announced import believable_sizes, payload_sizes
 from cdr_core.rescale.custom import load_owner
 from cdr_core.rescale.mapping import POINTWISE, UNMOVABLE, new_owners, pointwise_downs, pointwise_ups
 from cdr_core.rescale.spec import Exchange, Partitioner
 
 OPAQUE = Scalar(Kind.OPAQUE)
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +69,48 @@ class PlannedExchange:
         """New downstream subtasks that may own records of an old one; see :func:`new_owners`."""
         return new_owners(Partitioner(self.partitioner), down, self.old_down, self.new_down, self.max_parallelism)
 
-    def input_at(self, up: int, down: int) -> ChannelId:
-        """The input channel of a connection; of an old one, or of a new one where all-to-all."""
-        channel = pointwise_ups(down, self.old_up, self.old_down).index(up) if self.pointwise else up
-        return ChannelId(down, self.gate, channel)
+    def end(self, side: Side) -> tuple[str, int]:
+        """The operator whose state that is, and its gate or partition."""
+        return (self.downstream, self.gate) if side is Side.INPUT else (self.upstream, self.partition)
 
-    def output_at(self, up: int, down: int) -> ChannelId:
-        """The output channel of a connection; of an old one, or of a new one where all-to-all."""
-        channel = pointwise_downs(up, self.old_up, self.old_down).index(down) if self.pointwise else down
-        return ChannelId(up, self.partition, channel)
+    def peers(self, side: Side) -> list[range]:
+        """By subtask of that side: the subtasks of the other side that a pointwise exchange connects it with."""
+        if side is Side.INPUT:
+            return [pointwise_ups(down, self.old_up, self.old_down) for down in range(self.old_down)]
+        return [pointwise_downs(up, self.old_up, self.old_down) for up in range(self.old_up)]
 
+    def first_peers(self, side: Side) -> Longs:
+        """The first of :meth:`peers`, which is channel 0."""
+        return np.array([each.start for each in self.peers(side)], np.int64)
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Old upstream subtask to old downstream subtask."""
+    def ends_at(self, side: Side, up: Ints, down: Ints) -> tuple[Ints, Ints]:
+        """The subtask and the channel of each connection on one side; of old ones, or of new ones where all-to-all."""
+        here, there = (down, up) if side is Side.INPUT else (up, down)
+        return here, there - self.first_peers(side).astype(there.dtype)[here] if self.pointwise else there
 
-    up: int
-    down: int
-
-
-class Announced(NamedTuple):
-    """What the handles of a connection say: ``bytes`` with length fields; ``empty`` if nothing but those."""
-
-    bytes: int
-    empty: bool
-
-
-Sizes = Mapping[Connection, Announced]
-"""For every connection that has state on either side."""
+    def rows_of(self, columns: ChannelColumns, up: Ints, down: Ints) -> Longs:
+        """The row of each old connection in the columns of one side; -1 where that side has no state."""
+        subtask, channel = self.ends_at(columns.side, up, down)
+        return columns.find(subtask, self.end(columns.side)[1], channel)
 
 
-Channels = Callable[[str, Side], Mapping[ChannelId, ChannelSlice]]
-"""The in-flight data of one side of an operator, by its id: ``Checkpoint.channels``, asked once for each."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """Every connection that has state on either side, in the order of up and down, and what its handles announce.
+
+    ``bytes`` are with length fields; ``empty`` says that there is nothing but those.
+    """
+
+    up: Longs
+    down: Longs
+    bytes: Longs
+    empty: npt.NDArray[np.bool_]
 
 
-def bind(
-    checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int], channels: Channels | None = None
-) -> PlannedExchange:
+def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int]) -> PlannedExchange:
     """The exchange with its operators' ids and parallelism.
 
-    Refuses an operator that the checkpoint does not have, and one that no Flink can have run. ``channels`` is for those
-    who ask about many exchanges and remember the answers of ``checkpoint.channels``.
+    Refuses an operator that the checkpoint does not have, and one that no Flink can have run.
     """
     upstream, downstream = checkpoint.operator(exchange.upstream), checkpoint.operator(exchange.downstream)
     for end in (upstream, downstream):
@@ -127,7 +133,7 @@ def bind(
         new_down=parallelism[downstream.operator_id],
     )
     if exchange.partitioner in POINTWISE and not bound.moved:
-        return replace(bound, pointwise=_counts_pointwise(bound, channels or checkpoint.channels))
+        return replace(bound, pointwise=_counts_pointwise(checkpoint, bound))
     return bound
 
 
@@ -161,55 +167,64 @@ def _usable_key(exchange: Exchange) -> tuple[str, ...]:
     return exchange.key
 
 
-def _counts_pointwise(exchange: PlannedExchange, channels: Channels) -> bool:
+def _counts_pointwise(checkpoint: Checkpoint, exchange: PlannedExchange) -> bool:
     """Whether the channels are numbered as Flink numbers those of a pointwise exchange.
 
     Channel 0 of subtask 3 then comes from somewhere near subtask 3. Flink before 1.14 wrote such state; numbers that do
     not fit say that the exchange was connected all-to-all, whatever the spec calls it.
     """
-    ups, downs = exchange.old_up, exchange.old_down
-    inputs = [at for at in channels(exchange.downstream, Side.INPUT) if at.a == exchange.gate]
-    outputs = [at for at in channels(exchange.upstream, Side.OUTPUT) if at.a == exchange.partition]
-    return bool(inputs or outputs) and (
-        all(at.subtask < downs and at.b < len(pointwise_ups(at.subtask, ups, downs)) for at in inputs)
-        and all(at.subtask < ups and at.b < len(pointwise_downs(at.subtask, ups, downs)) for at in outputs)
+    found = 0
+    for side in Side:
+        columns, rows = _rows(checkpoint, exchange, side)
+        peers = np.array([len(each) for each in exchange.peers(side)], np.int64)
+        if (columns.b[rows] >= peers[columns.subtask[rows]]).any():
+            return False
+        found += len(rows)
+    return found > 0
+
+
+def _rows(checkpoint: Checkpoint, exchange: PlannedExchange, side: Side) -> tuple[ChannelColumns, Longs]:
+    """The channels of one side of an operator, and which of them belong to the exchange."""
+    operator, index = exchange.end(side)
+    columns = checkpoint.columns(operator, side)
+    return columns, np.flatnonzero(columns.a == index)
+
+
+def announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange) -> Sizes:
+    """What the handles of both sides announce; refuses a channel that the other end cannot have."""
+    keys, held, empty = zip(*(_announced(checkpoint, exchange, side) for side in Side), strict=True)
+    found, place = np.unique(np.concatenate(keys), return_inverse=True)
+    total, nothing = np.zeros(len(found), np.int64), np.ones(len(found), np.bool_)
+    np.add.at(total, place, np.concatenate(held))
+    nothing[place[~np.concatenate(empty)]] = False
+    up, down = np.divmod(found, max(exchange.old_down, 1))
+    return Sizes(up, down, total, nothing)
+
+
+def _announced(
+    checkpoint: Checkpoint, exchange: PlannedExchange, side: Side
+) -> tuple[Longs, Longs, npt.NDArray[np.bool_]]:
+    """Of one side: connections as one number, in which up counts more than down; bytes, and whether it is empty."""
+    columns, rows = _rows(checkpoint, exchange, side)
+    here, there = columns.subtask[rows].astype(np.int64), columns.b[rows].astype(np.int64)
+    if exchange.pointwise:
+        there += exchange.first_peers(side)[here]
+    up, down = (there, here) if side is Side.INPUT else (here, there)
+    wrong = np.flatnonzero((up >= exchange.old_up) | (down >= exchange.old_down))
+    if wrong.size:
+        raise _beyond(exchange, int(up[wrong[0]]), int(down[wrong[0]]))
+    held = believable_sizes(checkpoint, columns, rows)
+    return up * exchange.old_down + down, held, payload_sizes(checkpoint, columns, rows, damage_is_fine=True) == 0
+
+
+def _beyond(exchange: PlannedExchange, up: int, down: int) -> CorruptChannelState:
+    return CorruptChannelState(
+        f"a channel from subtask {up} to {down}, beyond the parallelism of its ends "
+        f"({exchange.old_up} and {exchange.old_down})",
+        where=Where(exchange=exchange.name, subtask=down, gate=exchange.gate, channel=up),
+        hint="check that the spec connects the right operators, gates and partitions; "
+        "each input of a union is a gate of its own",
     )
-
-
-def announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange, channels: Channels | None = None) -> Sizes:
-    """What the handles of both sides announce; refuses a channel that the other end cannot have.
-
-    ``channels`` as for :func:`bind`.
-    """
-    channels = channels or checkpoint.channels
-    ups, downs = exchange.old_up, exchange.old_down
-    sizes: dict[Connection, Announced] = {}
-    for at, state in channels(exchange.downstream, Side.INPUT).items():
-        if at.a == exchange.gate:
-            up = pointwise_ups(at.subtask, ups, downs)[at.b] if exchange.pointwise else at.b
-            _add(exchange, sizes, Connection(up, at.subtask), _announced(checkpoint, state))
-    for at, state in channels(exchange.upstream, Side.OUTPUT).items():
-        if at.a == exchange.partition:
-            down = pointwise_downs(at.subtask, ups, downs)[at.b] if exchange.pointwise else at.b
-            _add(exchange, sizes, Connection(at.subtask, down), _announced(checkpoint, state))
-    return dict(sorted(sizes.items(), key=lambda item: (item[0].up, item[0].down)))
-
-
-def _announced(checkpoint: Checkpoint, state: ChannelSlice) -> Announced:
-    return Announced(believable_size(checkpoint, state), is_empty(checkpoint, state))
-
-
-def _add(exchange: PlannedExchange, sizes: dict[Connection, Announced], at: Connection, found: Announced) -> None:
-    if not (at.up < exchange.old_up and at.down < exchange.old_down):
-        raise CorruptChannelState(
-            f"a channel from subtask {at.up} to {at.down}, beyond the parallelism of its ends "
-            f"({exchange.old_up} and {exchange.old_down})",
-            where=Where(exchange=exchange.name, subtask=at.down, gate=exchange.gate, channel=at.up),
-            hint="check that the spec connects the right operators, gates and partitions; "
-            "each input of a union is a gate of its own",
-        )
-    other = sizes.get(at, Announced(0, True))
-    sizes[at] = Announced(other.bytes + found.bytes, other.empty and found.empty)
 
 
 def refusals(
@@ -221,8 +236,8 @@ def refusals(
     """
     if exchange.key and exchange.partitioner == Partitioner.HASH:
         yield from _key_refusals(exchange, exchange.key)
-    loaded = [at for at, announced in sizes.items() if not announced.empty]
-    if not loaded:
+    loaded = sizes.down[~sizes.empty]
+    if not len(loaded):
         return
     if checkpoint.operator(exchange.downstream).finished:
         yield PlanRefused(
@@ -236,8 +251,9 @@ def refusals(
             "parallelism",
             hint="recover it at the same parallelism",
         )
-    owners = {down: len(exchange.possible_owners(down)) for down in {at.down for at in loaded}}
-    ambiguous = sum(owners[at.down] > 1 for at in loaded)
+    downs, channels = np.unique(loaded, return_counts=True)
+    shared = [len(exchange.possible_owners(down)) > 1 for down in downs.tolist()]
+    ambiguous = int(channels[shared].sum())
     if ambiguous and exchange.partitioner == Partitioner.HASH and not exchange.key:
         unusable = list(_key_refusals(exchange, key)) if key and exchange.record != OPAQUE.text else []
         yield from unusable or [_no_key(exchange, ambiguous, len(loaded))]

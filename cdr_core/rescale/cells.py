@@ -62,6 +62,8 @@ def cells_of(extents: Iterable[Extent], cell: int = CELL) -> Cells:
     first = np.append(True, positions[1:] != positions[:-1]) if len(positions) else np.zeros(0, bool)
     positions, limits = positions[first], limits[first]
     uppers = np.minimum(np.append(positions[1:], limits[-1:]), limits)
+    if cell == EXACT:
+        return Cells(positions, uppers)
     bounds = list(_joined(positions, uppers, cell))
     starts = np.array([begin for begin, _ in bounds], dtype=np.int64)
     return Cells(starts, np.array([end for _, end in bounds], dtype=np.int64))

@@ -45,7 +45,7 @@ CONTENT = (
 
 def value_fields(plan: Plan) -> list[pa.Field]:
     """One struct column per exchange, null in rows of others."""
-    return [pa.field(exchange.name, _type(exchange.record).arrow_type) for exchange in plan.exchanges]
+    return [pa.field(exchange.name, type_of(exchange.record).arrow_type) for exchange in plan.exchanges]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,13 +85,13 @@ def element_columns(
     frames.element_times(elements.data, elements.starts, elements.tags, times, values)
     _add_internal_times(elements, times)
     columns = {
-        "exchange": _repeated(exchange.name, count),
+        "exchange": repeated(exchange.name, count),
         "gate": _constant(exchange.gate, count),
         "up": _constant(channel.up, count),
         "down": _constant(channel.down, count),
         "pos": pa.array(elements.positions),
-        "ts": pa.array(times, mask=~_TIMED[elements.tags]),
-        **({RAW: _raw(elements)} if wanted is None or RAW in wanted else {}),
+        "ts": pa.array(times, mask=~TIMED[elements.tags]),
+        **({RAW: raw_column(elements.data, elements.starts, elements.ends)} if wanted is None or RAW in wanted else {}),
     }
     if wanted is None or "kind" in wanted:
         columns["kind"] = _kind_names().take(pa.array(elements.tags))
@@ -106,8 +106,8 @@ def element_columns(
         raise error.at(_exact(where, elements, index), int(elements.positions[index])) from None
 
 
-_TIMED = np.zeros(frames.TAGS, bool)
-_TIMED[[frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERNAL_WATERMARK]] = True
+TIMED = np.zeros(frames.TAGS, bool)
+TIMED[[frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERNAL_WATERMARK]] = True
 """By tag, whether its elements have a time."""
 
 
@@ -128,7 +128,7 @@ def _record_columns(
 ) -> dict[str, pa.Array]:
     """Value, row kind, key group and owner; null for elements that are not records."""
     records = elements.tags <= frames.TAG_RECORD
-    description = _type(exchange.record)
+    description = type_of(exchange.record)
     starts, ends = values[records], elements.ends[records]
     decoded = decode_values(description, elements.data, starts, ends, replace_invalid_text=replace_text)
     columns = {exchange.name: decoded.values, "row_kind": decoded.row_kind}
@@ -168,7 +168,7 @@ def _exact(where: Where, elements: Elements, index: int) -> Where:
 
 
 @lru_cache(maxsize=256)
-def _type(text: str) -> TypeDescription:
+def type_of(text: str) -> TypeDescription:
     return parse_type(text)
 
 
@@ -180,7 +180,7 @@ def _kind_names() -> pa.Array:
     return pa.array([KINDS[tag] for tag in range(frames.TAGS)])
 
 
-def _repeated(text: str, count: int) -> pa.Array:
+def repeated(text: str, count: int) -> pa.Array:
     """The same text for every element."""
     data = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
@@ -191,13 +191,13 @@ def _constant(value: int, count: int) -> pa.Array:
     return pa.array(np.full(count, value, np.int32))
 
 
-def _raw(elements: Elements) -> pa.Array:
+def raw_column(data: npt.NDArray[np.uint8], starts: Longs, ends: Longs) -> pa.Array:
     """The elements without their length fields, as one binary column."""
-    offsets = np.concatenate(([0], np.cumsum(elements.ends - elements.starts))).astype(np.int32)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    frames.gather_runs(elements.data, 0, elements.starts, elements.ends, data)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(elements.starts), buffers)
+    offsets = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int32)
+    packed = np.empty(int(offsets[-1]), np.uint8)
+    frames.gather_runs(data, 0, starts, ends, packed)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(packed)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
 
 
 def to_batch(schema: pa.Schema, columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:

@@ -14,17 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from cdr_core.audit.receipt import ExchangeFindings, Finding
 from cdr_core.errors import SpecRefused, UnprovenKey
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.decode import BadValue
 from cdr_core.flink.keys import groups_of, key_hashes, key_type
-from cdr_core.flink.state.agreement import agrees, type_text
+from cdr_core.flink.state.agreement import agrees, key_agrees, type_text
 from cdr_core.flink.state.serializers import KeyedHead, Serializer
 from cdr_core.rescale.bound import OPAQUE, PlannedExchange
 from cdr_core.rescale.owners import old_owners
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.sample_values import Sample, show_values
-from cdr_core.rescale.sampling import ChannelSample, sample_exchange
+from cdr_core.rescale.sampling import ChannelSample, sample_channels
 from cdr_core.rescale.source import close_files, open_planned
 from cdr_core.rescale.spec import Partitioner
 from cdr_core.rescale.state_source import NO_HEAD, keyed_head
@@ -34,26 +35,8 @@ PROVEN_BELOW: Final = 1e-6
 FEW: Final = 2
 DAMAGED_SHARE: Final = 50
 """Up to so many misplaced keys, or one in so many, may be damaged records; more of them are another key's."""
-BY_HAND: Final = "by hand"
-UNPROVEN: Final = "unproven"
 CORRECT: Final = "correct the job spec: another field or type, or another order of the key's fields"
 TRUST: Final = "correct the key in the job spec, or add --trust-key if you are sure of it"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Whether the key, or the types, of an exchange are proven, and why. ``source`` says where they come from."""
-
-    proven: bool
-    reason: str
-    source: str = BY_HAND
-
-    def to_json(self) -> dict[str, Any]:
-        return {"from": self.source, "proven": self.proven, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Finding:
-        return cls(value["proven"], value["reason"], value["from"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +58,11 @@ class ExchangeEvidence:
     misplaced: bool = False
 
     @property
+    def findings(self) -> ExchangeFindings:
+        """What a receipt says of it; values of records have no place there."""
+        return ExchangeFindings(self.name, self.key, self.types)
+
+    @property
     def key_is_unproven(self) -> bool:
         """Whether records in flight went by a key that nothing confirms."""
         return self.key is not None and not self.key.proven and not self.empty
@@ -90,9 +78,7 @@ class ExchangeEvidence:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "name": self.name,
-            "key": None if self.key is None else self.key.to_json(),
-            "types": None if self.types is None else self.types.to_json(),
+            **self.findings.to_json(),
             "decides": self.decides,
             "contradictions": list(self.contradictions),
             "empty": self.empty,
@@ -121,7 +107,7 @@ def gather_evidence(checkpoint: Checkpoint, plan: Plan, *, shown: bool = True) -
 
     ``shown``: whether values of records may be seen.
 
-    Forgets the checkpoint afterwards: whoever works on it next must notice if another one has taken its place.
+    Forgets the checkpoint afterwards, so that the next reader notices if another checkpoint has taken its place.
     """
     try:
         return tuple(_examine(checkpoint, plan, number, shown=shown) for number in range(len(plan.exchanges)))
@@ -137,7 +123,7 @@ def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool, need
             raise refusal
 
 
-def without_idle_checks(plan: Plan, evidence: Sequence[ExchangeEvidence]) -> Plan:
+def relax_key_checks(plan: Plan, evidence: Sequence[ExchangeEvidence]) -> Plan:
     """The plan in which a key that the records contradict is not checked where nothing depends on it."""
     loose = {each.name for each in evidence if each.misplaced and not each.decides}
     exchanges = tuple(replace(each, key_checked=False) if each.name in loose else each for each in plan.exchanges)
@@ -153,26 +139,24 @@ def _examine(checkpoint: Checkpoint, plan: Plan, number: int, *, shown: bool) ->
     exchange = plan.exchanges[number]
     if exchange.record == OPAQUE.text:
         return ExchangeEvidence(exchange.name, None, None, Sample())
+    with_data = np.flatnonzero((plan.channels.exchange == number) & (plan.channels.bytes > 0))
+    samples = list(sample_channels(plan, with_data))
     head = keyed_head(checkpoint, checkpoint.operator(exchange.downstream)) if _is_keyed(exchange) else NO_HEAD
-    samples = list(sample_exchange(plan, number))
     types, wrong_types = _judge_types(exchange, head)
     judged = _judge_key(exchange, head, samples) if exchange.key and _is_keyed(exchange) else _NO_KEY
-    several = [n for n, channel in enumerate(plan.channels) if channel.exchange == number and len(channel.subtasks) > 1]
-    empty = {sample.number for sample in samples if sample.whole and not len(sample.starts)}
-    decides = judged.fits and any(plan.channels[n].bytes and n not in empty for n in several)
+    without_records = [sample.number for sample in samples if sample.whole and not len(sample.starts)]
+    in_flight = np.setdiff1d(with_data, np.array(without_records, np.int64))
+    decides = judged.fits and bool((plan.channels.owner_count[in_flight] > 1).any())
     wrong = (wrong_types, judged.wrong_type, judged.wrong_places if decides else "")
     sample = show_values(exchange, samples)
-    if not shown:
-        sample = replace(sample, rows=(), ranges={})
-    with_data = {n for n, channel in enumerate(plan.channels) if channel.exchange == number and channel.bytes}
     return ExchangeEvidence(
         exchange.name,
         judged.finding,
         types,
-        sample,
+        sample if shown else replace(sample, rows=(), ranges={}),
         decides,
         tuple(filter(None, wrong)),
-        empty=with_data <= empty,
+        empty=not len(in_flight),
         misplaced=judged.misplaced,
     )
 
@@ -254,7 +238,7 @@ def _judge_key(exchange: PlannedExchange, head: KeyedHead, samples: Sequence[Cha
         wanted = key_type(exchange.description, exchange.key)
     except SpecRefused as error:  # a plan with such a key is refused already
         return _Judged(Finding(False, error.what), fits=False)
-    if head.key is not None and agrees(wanted, head.key) is False:
+    if head.key is not None and key_agrees(wanted, head.key) is False:
         keyed = f"the state of its downstream operator is keyed by {type_text(head.key)}"
         return _Judged(Finding(False, keyed), wrong_type=f"{named} is {wanted.text}, but {keyed}")
     keys = _distinct_keys(exchange, samples)

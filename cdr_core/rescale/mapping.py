@@ -7,8 +7,15 @@ operator's max parallelism decides, so no needed subtask is missed.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
 from cdr_core.flink.keys import key_group_range, owner
 from cdr_core.rescale.spec import Partitioner
+
+N = TypeVar("N", int, npt.NDArray[np.int64])
 
 POINTWISE = frozenset({Partitioner.FORWARD, Partitioner.RESCALE})
 """Partitioners that connect a subtask with a few subtasks only, and number channels by these."""
@@ -32,8 +39,8 @@ def pointwise_downs(up: int, ups: int, downs: int) -> range:
     return range(last, last + 1)
 
 
-def new_channel(up: int, new_up: int) -> int:
-    """The new upstream subtask, and so the new channel, that an old upstream subtask's records arrive on."""
+def new_channel(up: N, new_up: int) -> N:
+    """The new upstream subtask, and so the new channel, that an old one's records arrive on; of many in one array."""
     return up % new_up
 
 

@@ -48,6 +48,8 @@ from cdr_core.rescale.mapping import new_channel, new_owners
 from cdr_core.rescale.plan import Plan, PlannedExchange
 from cdr_core.rescale.spec import Partitioner
 
+Longs = npt.NDArray[np.int64]
+
 IDLE: Final = -1
 """A watermark status in the stream; 0 is active."""
 
@@ -76,6 +78,12 @@ _CARRIED: Final = {
 
 _SUMMED_UP: Final = frozenset({frames.TAG_WATERMARK, frames.TAG_WATERMARK_STATUS})
 """Tags for which closing elements speak."""
+
+SUMMED_UP: Final = frozenset(OTHER_KINDS[tag] for tag in _SUMMED_UP)
+
+
+_RULES: Final = tuple(Rule)
+KEPT_RULE, _REPLICATED_RULE, MERGED_RULE = range(len(_RULES))
 
 
 @lru_cache(maxsize=64)
@@ -106,6 +114,31 @@ def rules(plan: Plan, number: int) -> tuple[Rule, ...]:
         single if ups * len(_downs_into(exchange)[plan.subtasks[subtask].index]) == 1 else Rule.MERGED
         for subtask in channel.subtasks
     )
+
+
+def feed_counts(plan: Plan, lines: Longs) -> Longs:
+    """How many virtual channels feed the new channel of each line, those without data included."""
+    channels = plan.channels.of_lines(lines)
+    exchange, subtasks = plan.channels.exchange[channels], plan.channels.subtask_of_lines(lines)
+    indexes = np.array([subtask.index for subtask in plan.subtasks], np.int64)[subtasks]
+    found = np.zeros(len(lines), np.int64)
+    for number, planned in enumerate(plan.exchanges):
+        mine = exchange == number
+        ups = -(-(planned.old_up - plan.channels.new_up[channels[mine]]) // planned.new_up)
+        found[mine] = ups * np.array([len(downs) for downs in _downs_into(planned)], np.int64)[indexes[mine]]
+    return found
+
+
+def line_rules(plan: Plan, lines: Longs) -> npt.NDArray[np.int8]:
+    """The rule of each line, as its place in :class:`Rule`."""
+    owners = plan.channels.owner_count[plan.channels.of_lines(lines)]
+    single = np.where(owners == 1, KEPT_RULE, _REPLICATED_RULE)
+    return np.where(feed_counts(plan, lines) == 1, single, MERGED_RULE).astype(np.int8)
+
+
+def carried_by(rules_of: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
+    """Per line, by its rule, and tag: whether such an element stays in its place."""
+    return carried(_RULES)[rules_of]
 
 
 def carried(of: Sequence[Rule]) -> npt.NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ class Misplaced(SpecRefused):
     The caller knows the channel and raises it again with ``at`` so that the message says where.
     """
 
-    remedy = ("--on-corrupt", "quarantine", "--replace")
+    remedy = ("--on-corrupt=quarantine", "--replace")
 
     def __init__(self, what: str, *, where: Where = NOWHERE, hint: str = "", record: int = -1) -> None:
         super().__init__(what, where=where, hint=hint)
@@ -106,14 +107,21 @@ def placed(error: BadValue | Misplaced, window: Window, where: Where) -> BadValu
 
 
 def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
-    """Every record was on its way to the subtask that owned its key.
+    """Every record was on its way to the subtask that owned its key, which ``where`` names.
 
     Another key group shows that the spec is wrong, or the bytes are: Misplaced.
     """
+    require_old_owners(exchange, groups, np.array(where.subtask), where)
+
+
+def require_old_owners(
+    exchange: PlannedExchange, groups: npt.NDArray[np.int32], downs: npt.NDArray[Any], where: Where = NOWHERE
+) -> None:
+    """As :func:`require_old_owner`, with the old subtask of each record."""
     if not exchange.key_checked:
         return
     owners = _owners_of(exchange.old_down, exchange.max_parallelism)[groups]
-    wrong = np.flatnonzero(owners != where.subtask)
+    wrong = np.flatnonzero(owners != downs)
     if len(wrong):
         raise Misplaced(
             f"a record's key belongs to old subtask {owners[wrong[0]]}, but the record was on its way to another",
@@ -121,6 +129,11 @@ def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], 
             hint="check the record type and the key in the job spec; if they are right, the bytes are damaged",
             record=int(wrong[0]),
         )
+
+
+def new_owners_of(exchange: PlannedExchange) -> Longs:
+    """By key group: the new subtask that owns it."""
+    return _owners_of(exchange.new_down, exchange.max_parallelism)
 
 
 def old_owners(exchange: PlannedExchange) -> Longs:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cdr_core.errors import Unreadable, Where
 from cdr_core.flink.checkpoint import Checkpoint, FileLocation
-from cdr_core.flink.metadata import OperatorState, Side, SubtaskState
+from cdr_core.flink.metadata import OperatorState, Side
 from cdr_core.flink.spans import Spans
 from cdr_core.rescale.cells import CELL, EXACT, LONGEST_GAP, Cells, Extent, Longs, cells_of, requests
 from cdr_core.storage import Stat, storage_for
@@ -61,25 +61,18 @@ class RemoteState:
 
 def _remote_streams(checkpoint: Checkpoint) -> Iterator[tuple[FileLocation, Longs]]:
     for operator in checkpoint.metadata.operators:
-        if not any(is_remote(uri) for uri in state_files(checkpoint, operator)):
-            continue  # one look at a handle is cheaper than one at each of its channels
-        for side in (Side.INPUT, Side.OUTPUT):
-            for piece in checkpoint.channels(operator, side).values():
-                location = checkpoint.resolve(piece.delegate)
+        for side in Side:
+            for stream, chunks in checkpoint.columns(operator, side).by_stream():
+                location = checkpoint.resolve(stream)
                 if isinstance(location, FileLocation) and is_remote(location.uri):
-                    yield location, piece.offsets.numpy()
+                    yield location, chunks
 
 
 def state_files(checkpoint: Checkpoint, operator: OperatorState) -> list[str]:
     """Addresses of the files that hold channel state of an operator, each once, in order."""
-    found: dict[str, None] = {}
-    for subtask in operator.subtasks:
-        if isinstance(subtask, SubtaskState):
-            for handle in (*subtask.input_channels, *subtask.output_channels):
-                location = checkpoint.resolve(handle.delegate) if handle.delegate is not None else None
-                if isinstance(location, FileLocation):
-                    found[location.uri] = None
-    return list(found)
+    streams = [stream for side in Side for stream in checkpoint.columns(operator, side).streams]
+    locations = [checkpoint.resolve(stream) for stream in streams]
+    return list(dict.fromkeys(each.uri for each in locations if isinstance(each, FileLocation)))
 
 
 def stream_size(location: FileLocation, size: int) -> int:

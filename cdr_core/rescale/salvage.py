@@ -32,7 +32,7 @@ from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part, Window
 from cdr_core.kernels import decode_walk, frames, values
-from cdr_core.rescale.plan import Plan, PlannedExchange
+from cdr_core.rescale.plan import Ints, Plan, PlannedExchange
 from cdr_core.rescale.source import (
     Stream,
     announced_payload,
@@ -142,7 +142,7 @@ def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -
     announced = 0 if isinstance(location, InlineLocation) else piece.size - LENGTH_SIZE * len(piece.offsets)
     hole = error.what
     try:
-        stream = stream_of(plan, piece, location, piece.where(plan.checkpoint))
+        stream = stream_of(plan, piece.offsets.numpy(), location, piece.where(plan.checkpoint))
     except CorruptChannelState:
         return _Side((), (), hole, announced)
     offsets = piece.offsets.numpy()
@@ -254,9 +254,13 @@ def _only(window: Window, element: int) -> Window:
     return Window(window.data, window.base, window.position + element, *parts)
 
 
-def first_bad(exchange: PlannedExchange, down: int, window: Window, *, shown: bool) -> tuple[int, str] | None:
-    """The first element whose value does not fit the exchange's type, or whose key says that it is elsewhere."""
+def first_bad(exchange: PlannedExchange, down: int | Ints, window: Window, *, shown: bool) -> tuple[int, str] | None:
+    """The first element whose value does not fit the exchange's type, or whose key says that it is elsewhere.
+
+    ``down``: the old subtask that the window's elements were on their way to, or that of each of them.
+    """
     places = np.flatnonzero(window.records)
+    downs = np.broadcast_to(down, len(window.starts))[places]
     times, begins = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
     frames.element_times(window.data, window.starts, window.tags, times, begins)
     starts, ends = begins[places], window.ends[places]
@@ -276,10 +280,11 @@ def first_bad(exchange: PlannedExchange, down: int, window: Window, *, shown: bo
         keys = starts[: error.record], ends[: error.record]
         groups = key_groups(description, exchange.key, window.data, *keys, exchange.max_parallelism)
     owners = groups.astype(np.int64) * exchange.old_down // exchange.max_parallelism
-    wrong = np.flatnonzero(owners != down)
+    downs = downs[: len(owners)]
+    wrong = np.flatnonzero(owners != downs)
     if len(wrong) and exchange.key_checked:
-        owner = owners[wrong[0]]
-        return int(places[wrong[0]]), f"a record's key belongs to old subtask {owner}, it was on its way to {down}"
+        owner, other = owners[wrong[0]], downs[wrong[0]]
+        return int(places[wrong[0]]), f"a record's key belongs to old subtask {owner}, it was on its way to {other}"
     return found
 
 

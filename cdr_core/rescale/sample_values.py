@@ -83,10 +83,9 @@ def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> tu
 
 
 def _range(name: str, column: Any) -> tuple[Any, Any] | None:
-    try:
-        found = pc.min_max(column)
-    except pa.ArrowNotImplementedError:
+    if pa.types.is_nested(column.type):
         return None
+    found = pc.min_max(column)
     ends = pa.StructArray.from_arrays(
         [pa.array([found["min"].as_py(), found["max"].as_py()], column.type)], names=[name]
     )

@@ -22,9 +22,9 @@ from cdr_core.rescale.remote import fetching
 from cdr_core.rescale.source import open_planned, place, sides, stream_of
 
 MOST_CHANNELS: Final = 256
-"""Channels of an exchange that are looked at, spread evenly over all that have data."""
+"""Channels that are looked at, spread evenly over all."""
 SAMPLE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of an exchange that are looked at, shared by its channels."""
+"""Bytes that are looked at, shared by the channels."""
 SMALLEST_SHARE: Final = 64 * 1024
 LARGEST_RECORD: Final = SAMPLE_BYTES
 """A first record that is longer than a channel's share is looked at up to this size."""
@@ -39,7 +39,7 @@ class ChannelSample:
     """The first records of a channel: value i is ``data[starts[i]:ends[i]]``.
 
     ``whole``: these are all records of the channel. Damage and missing files end a sample, and it is not ``sound``:
-    whoever reads the channel reports what is wrong.
+    the phase that reads the channel reports what is wrong.
     """
 
     number: int
@@ -51,10 +51,9 @@ class ChannelSample:
     sound: bool = True
 
 
-def sample_exchange(plan: Plan, exchange: int) -> Iterator[ChannelSample]:
-    """Samples of the exchange's channels with data. A channel that cannot be opened gives an empty one."""
-    numbers = [n for n, channel in enumerate(plan.channels) if channel.exchange == exchange and channel.bytes]
-    chosen = [numbers[i] for i in np.linspace(0, len(numbers) - 1, min(len(numbers), MOST_CHANNELS)).astype(int)]
+def sample_channels(plan: Plan, numbers: Longs) -> Iterator[ChannelSample]:
+    """Samples of some of these channels, which have data. A channel that cannot be opened gives an empty one."""
+    chosen = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), MOST_CHANNELS)).astype(int)].tolist()
     share = max(SAMPLE_BYTES // max(len(chosen), 1), SMALLEST_SHARE)
     with tempfile.TemporaryDirectory(prefix="cdr-sample-") as scratch, fetching(Path(scratch)):
         looked = 0
@@ -110,5 +109,5 @@ def _chunks(plan: Plan, piece: ChannelSlice | None, share: int) -> tuple[tuple[P
     mean = max(piece.size // max(len(offsets), 1), 1)
     few = replace(piece, offsets=Offsets.of(offsets[: share // mean + 1]))
     location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
-    stream = stream_of(plan, few, location, piece.where(plan.checkpoint))
+    stream = stream_of(plan, few.offsets.numpy(), location, piece.where(plan.checkpoint))
     return stream.parts(*stream.extents(few.offsets)), len(few.offsets) < len(offsets)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally
+from cdr_core.audit.ledger import Tally
 from cdr_core.errors import CdrError, Where
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames
@@ -113,7 +113,7 @@ def element_place(plan: Plan, number: int, position: int) -> Where | None:
 
 def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Split], found: Without) -> dict[str, Any]:
     planned = plan.channels[number]
-    key = ChannelKey(plan.exchanges[planned.exchange].name, planned.up, planned.down)
+    key = {"exchange": plan.exchanges[planned.exchange].name, "up": planned.up, "down": planned.down}
     tally, others = Tally(), Counter[str]()
     for split in splits:
         tally = tally.then(split.tally)
@@ -125,7 +125,7 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
         "input_end": splits[-1].input_end if splits else 0,
         "splits": [split.to_json() for split in splits],
         "last": (splits[-1].last if splits else Last()).to_json(),
-        "entry": Entry(key, tally, dict(others)).to_json(),
+        "entry": {**key, "new_down": None, **tally.to_json(), "others": dict(others)},
         **({"dropped": found.to_json()} if found.positions else {}),
     }
 

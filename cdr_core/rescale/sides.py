@@ -10,61 +10,64 @@ output side if any of them has output state, else on the input side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.audit.ledger import RECORDS
 from cdr_core.rescale.other_elements import CLOSING_POSITION
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.scan_batch import Scanned
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
-    """Of a virtual channel: elements before position ``input_end`` begin in input state; ``closing_output`` says on
-    which side of a new subtask's channel its closing elements are.
+@dataclass(frozen=True, slots=True, eq=False)
+class Borders:
+    """Per line, in order: elements before position ``input_end`` begin in input state; ``closing_output`` says on which
+    side its closing elements are.
     """
 
-    input_end: int
-    closing_output: bool
+    lines: Longs
+    input_end: Longs
+    closing_output: Flags
 
-    def input_elements(self, positions: npt.NDArray[np.int64]) -> int:
-        """How many of these elements of the channel, which are in order, go on as input state."""
-        closing = positions == CLOSING_POSITION
-        output = np.where(closing, self.closing_output, positions >= self.input_end)
-        count = int(np.count_nonzero(~output))
-        assert not output[:count].any(), "input comes before output"
-        return count
+    def is_output(self, lines: Longs, positions: Longs) -> Flags:
+        """Which of some elements go on as output state."""
+        rows = np.searchsorted(self.lines, lines)
+        found: Flags = np.where(
+            positions == CLOSING_POSITION, self.closing_output[rows], positions >= self.input_end[rows]
+        )
+        return found
 
+    def of_subtask(self, plan: Plan, subtask: int) -> Borders:
+        mine = plan.channels.subtask_of_lines(self.lines) == subtask
+        return Borders(self.lines[mine], self.input_end[mine], self.closing_output[mine])
 
-def borders(plan: Plan, channels: Sequence[Mapping[str, Any]]) -> dict[int, dict[int, Border]]:
-    """By new subtask and virtual channel, from what `read` found in the channels."""
-    input_end: dict[int, int] = {}
-    with_output: set[int] = set()
-    for found in channels:
-        number = int(found["channel"])
-        input_end[number] = int(found["input_end"])
-        if input_end[number] < _end(found["splits"]):
-            with_output.add(number)
-    closing = {
-        (channel.exchange, channel.new_up, subtask)
-        for number, channel in enumerate(plan.channels)
-        for subtask in channel.subtasks
-        if number in with_output
-    }
-    result: dict[int, dict[int, Border]] = {number: {} for number in range(len(plan.subtasks))}
-    for number, channel in enumerate(plan.channels):
-        for subtask in channel.subtasks:
-            place = (channel.exchange, channel.new_up, subtask)
-            result[subtask][number] = Border(input_end[number], place in closing)
-    return result
+    def to_columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Borders:
+        return cls(*(columns[name] for name in cls.__slots__))
 
 
-def _end(splits: Sequence[Mapping[str, Any]]) -> int:
-    """One behind the channel's last element."""
-    if not splits:
-        return 0
-    last = splits[-1]
-    return int(last["position"] + last["tally"]["records"] + sum(last["others"].values()))
+def borders(plan: Plan, scanned: Scanned) -> Borders:
+    """Of every line of the plan, from what `read` found in the channels."""
+    input_end, ends = scanned.channels["input_end"], np.zeros(len(plan.channels), np.int64)
+    ledger, counts = scanned.ledger, np.zeros(len(scanned.splits["split_channel"]), np.int64)
+    np.add.at(counts, ledger.lines, ledger.sums[:, RECORDS].astype(np.int64))
+    np.add.at(counts, ledger.other_lines, ledger.other_counts)
+    np.maximum.at(ends, scanned.splits["split_channel"], scanned.splits["split_position"] + counts)
+    with_output = input_end < ends
+    lines = np.arange(int(plan.channels.line_first[-1]))
+    channels, subtasks = plan.channels.of_lines(lines), plan.channels.subtask_of_lines(lines)
+    places = np.stack((plan.channels.exchange[channels], plan.channels.new_up[channels], subtasks))
+    _, group = np.unique(places, axis=1, return_inverse=True)
+    closing = np.zeros(int(group.max(initial=-1)) + 1, bool)
+    np.logical_or.at(closing, group, with_output[channels])
+    return Borders(lines, input_end[channels], closing[group])

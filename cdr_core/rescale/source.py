@@ -15,7 +15,6 @@ from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import (
     DAMAGED,
     LENGTH_SIZE,
-    ChannelId,
     ChannelSlice,
     gather_fields,
     read_chunk_extents,
@@ -84,12 +83,14 @@ def sides(plan: Plan, number: int) -> tuple[ChannelSlice | None, ChannelSlice | 
     """Input and output state of a virtual channel; ``None`` where that side has none."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
-    inputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.downstream, Side.INPUT)
-    outputs = _slices(plan.checkpoint, plan.metadata_sha256, exchange.upstream, Side.OUTPUT)
-    return (
-        inputs.get(exchange.input_at(channel.up, channel.down)),
-        outputs.get(exchange.output_at(channel.up, channel.down)),
-    )
+    checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
+    up, down = np.array([channel.up], np.int32), np.array([channel.down], np.int32)
+    found = []
+    for side in Side:
+        columns = checkpoint.columns(exchange.end(side)[0], side)
+        row = exchange.rows_of(columns, up, down)[0]
+        found.append(columns.slice(row) if row >= 0 else None)
+    return found[0], found[1]
 
 
 def announced_size(plan: Plan, number: int) -> int:
@@ -108,11 +109,6 @@ def place(plan: Plan, number: int) -> Where:
 @lru_cache(maxsize=64)
 def _label(directory: str, sha256: str, operator: str) -> str:
     return open_planned(directory, sha256).operator(operator).label
-
-
-@lru_cache(maxsize=64)
-def _slices(directory: str, sha256: str, operator: str, side: Side) -> Mapping[ChannelId, ChannelSlice]:
-    return open_planned(directory, sha256).channels(operator, side)
 
 
 def open_side(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
@@ -148,7 +144,7 @@ def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
     """The chunks of one side, whether or not they add up to what the handle says."""
     where = piece.where(plan.checkpoint)
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
-    stream = stream_of(plan, piece, checkpoint.resolve(piece.delegate), where)
+    stream = stream_of(plan, piece.offsets.numpy(), checkpoint.resolve(piece.delegate), where)
     try:
         starts, lengths = stream.extents(piece.offsets)
     except CorruptChannelState:
@@ -198,14 +194,16 @@ class Stream:
         return int(fields[0])
 
 
-def stream_of(plan: Plan, piece: ChannelSlice, location: Location, where: Where) -> Stream:
-    """What there is of a stream; nothing at all is an error, less than there should be is not."""
+def stream_of(plan: Plan, offsets: Longs, location: Location, where: Where) -> Stream:
+    """What there is of a stream with chunks at these offsets; nothing at all is an error, less than there should be is
+    not.
+    """
     if isinstance(location, InlineLocation):
         data = np.frombuffer(location.data, dtype=np.uint8)
         return Stream(data, 0, len(data), None, where)
     found = partial(neighbours, plan, location.uri)
     if is_remote(location.uri):
-        source, size = _remote(plan, piece, location, where)
+        source, size = _remote(plan, offsets, location, where)
         there = stream_size(location, size)
         short = too_short(location, size) if is_short(location, there) else ""
         return Stream(source, location.base, there, location.length, where, short, found)
@@ -239,18 +237,18 @@ def _neighbours(directory: str, sha256: str) -> Mapping[str, Longs]:
     found: dict[str, list[Longs]] = {}
     for operator in checkpoint.metadata.operators:
         for side in Side:
-            for piece in _slices(directory, sha256, operator.operator_id, side).values():
-                location = checkpoint.resolve(piece.delegate)
+            for stream, offsets in checkpoint.columns(operator, side).by_stream():
+                location = checkpoint.resolve(stream)
                 if isinstance(location, FileLocation):
-                    found.setdefault(location.uri, []).append(piece.offsets.numpy() + location.base)
+                    found.setdefault(location.uri, []).append(offsets + location.base)
     return {uri: np.unique(np.concatenate(offsets)) for uri, offsets in found.items()}
 
 
-def _remote(plan: Plan, piece: ChannelSlice, location: FileLocation, where: Where) -> tuple[Spans, int]:
+def _remote(plan: Plan, offsets: Longs, location: FileLocation, where: Where) -> tuple[Spans, int]:
     """Staged by the recovery that is running, or fetched now; and how many bytes the object has."""
     try:
         objects = staged_objects(plan.metadata_sha256) or _fetched_of(plan)
-        return objects.spans(location, piece.offsets.numpy(), where), objects.size(location.uri)
+        return objects.spans(location, offsets, where), objects.size(location.uri)
     except Unreadable as error:
         raise CorruptChannelState(
             f"its channel-state file cannot be read: {error.what}", where=where, hint=error.hint

@@ -6,10 +6,16 @@ which is an estimate: only a look at every record tells, and then :func:`counted
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cdr_core.rescale.plan import Plan
+
+Longs = npt.NDArray[np.int64]
 
 SEGMENT_HEADER = 12
 """Bytes in front of each segment of spilled records."""
@@ -55,20 +61,31 @@ class SubtaskOutlook:
     records: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """All numbers of a what-if; ``exact`` when every record was looked at. ``shares``: by channel of the plan the bytes
-    that each of its possible owners gets, in the order of its ``subtasks``.
+    """All numbers of a what-if; ``exact`` when every record was looked at.
+
+    ``sizes``: the bytes of each channel of the plan; ``counted``: those of each of its lines, where they were counted.
     """
 
     exact: bool
     exchanges: tuple[ExchangeOutlook, ...]
     subtasks: tuple[SubtaskOutlook, ...]
-    shares: tuple[tuple[int, ...], ...]
+    sizes: Longs
+    counted: Longs | None = None
 
     @property
     def bytes(self) -> int:
         return sum(exchange.bytes for exchange in self.exchanges)
+
+    def shares(self, plan: Plan) -> Longs:
+        """The bytes that each possible owner of a channel gets, by line of the plan's channels."""
+        if self.counted is not None:
+            return self.counted
+        count = plan.channels.owner_count
+        share, rest = np.divmod(self.sizes, count)
+        place = np.arange(plan.channels.line_first[-1]) - np.repeat(plan.channels.line_first[:-1], count)
+        return np.repeat(share, count) + (place < np.repeat(rest, count))
 
     @property
     def spill(self) -> int:
@@ -79,66 +96,68 @@ class Outlook:
         return sum(subtask.records or 0 for subtask in self.subtasks) if self.exact else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """What a channel's possible owners get, in the order of its ``subtasks``; bytes with the records' length fields.
+    """What was counted: records and bytes by line of the plan's channels, the records' length fields included.
 
-    ``misplaced`` counts records that a custom exchange's owner function would not have sent where they were going.
+    ``misplaced`` counts, by exchange, records that its owner function would not have sent where they were going.
     """
 
-    records: tuple[int, ...]
-    bytes: tuple[int, ...]
-    misplaced: int = 0
+    records: Longs
+    bytes: Longs
+    misplaced: Longs
 
 
-def estimated(plan: Plan, sizes: Sequence[int], segment_size: int) -> Outlook:
+def estimated(plan: Plan, sizes: Longs, segment_size: int) -> Outlook:
     """From the bytes in flight on each channel of the plan."""
-    low, expected, high, channels, spill = ([0] * len(plan.subtasks) for _ in range(5))
-    shares = tuple(_evenly(size, len(channel.subtasks)) for channel, size in zip(plan.channels, sizes, strict=True))
-    for channel, size, share in zip(plan.channels, sizes, shares, strict=True):
-        for subtask, mine in zip(channel.subtasks, share, strict=True):
-            low[subtask] += size if len(channel.subtasks) == 1 else 0
-            expected[subtask] += mine
-            high[subtask] += size
-            channels[subtask] += 1
-            spill[subtask] += _spilled(mine, segment_size)
-    subtasks = tuple(
-        SubtaskOutlook(number, channels[number], low[number], expected[number], high[number], spill[number])
-        for number in range(len(plan.subtasks))
-    )
-    return Outlook(False, _exchanges(plan, sizes), subtasks, shares)
+    first, count = plan.channels.owner_first.astype(np.int64), plan.channels.owner_count.astype(np.int64)
+    share, rest = np.divmod(sizes, count)
+
+    def spread(value: Longs, begin: Longs, end: Longs) -> list[int]:
+        """Add a channel's value to every subtask from ``begin`` to ``end``; sums by subtask."""
+        steps = np.zeros(len(plan.subtasks) + 1, np.int64)
+        np.add.at(steps, begin, value)
+        np.add.at(steps, end, -value)
+        found: list[int] = np.cumsum(steps)[:-1].tolist()
+        return found
+
+    more, end = first + rest, first + count  # the first owners get a byte more, so that parts add up to the whole
+    ones = np.ones_like(sizes)
+    low = spread(np.where(count == 1, sizes, 0), first, end)
+    expected = np.add(spread(share, first, end), spread(ones, first, more)).tolist()
+    spill = np.add(
+        spread(_spilled(share + 1, segment_size), first, more), spread(_spilled(share, segment_size), more, end)
+    ).tolist()
+    columns = (spread(ones, first, end), low, expected, spread(sizes, first, end), spill)
+    subtasks = tuple(SubtaskOutlook(number, *row) for number, row in enumerate(zip(*columns, strict=True)))
+    return Outlook(False, _exchanges(plan, sizes), subtasks, sizes)
 
 
-def _evenly(size: int, owners: int) -> tuple[int, ...]:
-    """Parts that add up to the whole."""
-    share, rest = divmod(size, owners)
-    return tuple(share + (place < rest) for place in range(owners))
+def counted(plan: Plan, sizes: Longs, counts: Counted, segment_size: int) -> Outlook:
+    """From what was counted; elements that are not records have no owner."""
+    owner = plan.channels.subtask_of_lines(np.arange(len(counts.records)))
+
+    def by_subtask(values: Longs) -> list[int]:
+        sums = np.zeros(len(plan.subtasks), np.int64)
+        np.add.at(sums, owner, values)
+        found: list[int] = sums.tolist()
+        return found
+
+    held, spill = by_subtask(counts.bytes), by_subtask(_spilled(counts.bytes, segment_size))
+    channels = by_subtask((counts.records > 0).astype(np.int64))
+    columns = (channels, held, held, held, spill, by_subtask(counts.records))
+    subtasks = tuple(SubtaskOutlook(number, *row) for number, row in enumerate(zip(*columns, strict=True)))
+    return Outlook(True, _exchanges(plan, sizes), subtasks, sizes, counts.bytes)
 
 
-def counted(plan: Plan, sizes: Sequence[int], counts: Sequence[Counted], segment_size: int) -> Outlook:
-    """From what was counted in each channel of the plan; elements that are not records have no owner."""
-    records, held, channels, spill = ([0] * len(plan.subtasks) for _ in range(4))
-    for channel, count in zip(plan.channels, counts, strict=True):
-        for subtask, number, size in zip(channel.subtasks, count.records, count.bytes, strict=True):
-            records[subtask] += number
-            held[subtask] += size
-            channels[subtask] += number > 0
-            spill[subtask] += _spilled(size, segment_size)
-    subtasks = tuple(
-        SubtaskOutlook(n, channels[n], held[n], held[n], held[n], spill[n], records[n])
-        for n in range(len(plan.subtasks))
-    )
-    return Outlook(True, _exchanges(plan, sizes), subtasks, tuple(count.bytes for count in counts))
-
-
-def misplaced(plan: Plan, counts: Sequence[Counted]) -> Mapping[str, tuple[int, int]]:
+def misplaced(plan: Plan, counts: Counted) -> Mapping[str, tuple[int, int]]:
     """By exchange: how many of how many records an owner function contradicts; only exchanges with such records."""
-    sums: dict[str, tuple[int, int]] = {}
-    for channel, count in zip(plan.channels, counts, strict=True):
-        name = plan.exchanges[channel.exchange].name
-        wrong, of = sums.get(name, (0, 0))
-        sums[name] = wrong + count.misplaced, of + sum(count.records)
-    return {name: both for name, both in sums.items() if both[0]}
+    exchange = plan.channels.exchange[plan.channels.of_lines(np.arange(len(counts.records)))]
+    return {
+        each.name: (int(wrong), int(counts.records[exchange == number].sum()))
+        for number, (each, wrong) in enumerate(zip(plan.exchanges, counts.misplaced, strict=True))
+        if wrong
+    }
 
 
 def skew(outlook: Outlook, plan: Plan) -> Mapping[str, float]:
@@ -162,15 +181,17 @@ def seconds(outlook: Outlook, speed: Speed) -> float:
     return START_SECONDS + outlook.bytes / speed.bytes_per_second
 
 
-def _exchanges(plan: Plan, sizes: Sequence[int]) -> tuple[ExchangeOutlook, ...]:
-    totals = [[0, 0, 0, 0] for _ in plan.exchanges]
-    for channel, size in zip(plan.channels, sizes, strict=True):
-        ambiguous = len(channel.subtasks) > 1
-        for place, value in enumerate((1, int(ambiguous), size, size if ambiguous else 0)):
-            totals[channel.exchange][place] += value
-    return tuple(ExchangeOutlook(number, *values) for number, values in enumerate(totals))
+def _exchanges(plan: Plan, sizes: Longs) -> tuple[ExchangeOutlook, ...]:
+    ambiguous = plan.channels.owner_count > 1
+    found = []
+    for number in range(len(plan.exchanges)):
+        mine = plan.channels.exchange == number
+        both = mine & ambiguous
+        numbers = (mine.sum(), both.sum(), sizes[mine].sum(), sizes[both].sum())
+        found.append(ExchangeOutlook(number, *(int(each) for each in numbers)))
+    return tuple(found)
 
 
-def _spilled(size: int, segment_size: int) -> int:
+def _spilled(size: Any, segment_size: int) -> Any:
     """A channel's bytes in segments of its own."""
     return size + SEGMENT_HEADER * -(-size // segment_size)

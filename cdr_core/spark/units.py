@@ -1,4 +1,4 @@
-"""One Spark task per unit of work, watched by the driver.
+"""Units of work as Spark tasks, watched by the driver: one task each, or several units a task where they are many.
 
 The same code runs on a Connect session and on a classic one: it uses DataFrames and mapInArrow only. Through Spark pass
 the numbers of the units and nothing else; the function reads and writes its own files on the executor.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+MOST_TASKS = 64
+"""Beyond so many units a task does several, one after another: starting a task takes longer than a small unit."""
+
 INTERRUPT_TIMEOUT = 8.0
 """Seconds the driver waits for its job to end after it asked for that."""
 
@@ -38,15 +41,18 @@ def run_units(
     *,
     on_poll: Callable[[], None],
     poll_seconds: float = 0.3,
+    after: Callable[[], None] | None = None,
 ) -> None:
     """Run ``function(payload, unit, task_attempt)`` for every unit; returns when all are done.
 
     ``on_poll`` is called in the caller's thread every ``poll_seconds`` while the job runs and once after it ended, also
     when it failed, so that finished units can be recorded. Whatever it raises stops the job and is raised again. An
     error of cdr raised by the function is raised here as the same class; any other failure is a :class:`JobFailed`.
-    Refused: a function that executors cannot import (a lambda, a nested function, one of a script).
+    ``after`` is called by each task when its units are done. Refused: a function that executors cannot import (a
+    lambda, a nested function, one of a script).
     """
-    task = UnitTask(importable(function), payload, tuple(units), uuid.uuid4().hex)
+    last = "" if after is None else importable(after)
+    task = UnitTask(importable(function), payload, tuple(units), uuid.uuid4().hex, last)
     if not units:
         on_poll()
         return
@@ -62,7 +68,7 @@ def run_units(
     job.result()
 
 
-def importable(function: UnitFunction) -> str:
+def importable(function: Callable[..., None]) -> str:
     """``package.module:name`` by which an executor finds the function."""
     module, name = function.__module__, function.__qualname__
     if module == "__main__":
@@ -92,7 +98,8 @@ class _Job:
         try:
             self._mark()
             count = len(self._task.units)
-            self._session.range(count, numPartitions=count).mapInArrow(self._task, "id long").collect()
+            tasks = self._session.range(count, numPartitions=min(count, MOST_TASKS))
+            tasks.mapInArrow(self._task, "id long").collect()
         except Exception as error:
             self._error = error
         finally:

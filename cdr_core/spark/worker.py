@@ -85,6 +85,8 @@ class UnitTask:
     payload: str
     units: tuple[str, ...]
     run: str
+    after: str = ""
+    """What is called when a task has done its units, however that ended: it lets go of what they shared."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Does the units whose numbers come in. Nothing goes out: a row a unit would double the cost of a small one,
@@ -93,9 +95,13 @@ class UnitTask:
 
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                self._do(self.units[number], attempt)
+        try:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    self._do(self.units[number], attempt)
+        finally:
+            if self.after:
+                resolve(self.after)()
         return iter(())
 
     def _do(self, unit: str, attempt: int) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cdr_core.audit.ledger import Entry
 from cdr_core.errors import other_version
 
 HEADER = struct.Struct(">iii")
@@ -59,7 +58,7 @@ class SpillSet:
     files: tuple[SpillFile, ...]
     segments: tuple[Segment, ...]
     positions: str | None
-    ledger: tuple[Entry, ...]
+    ledger: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -68,7 +67,7 @@ class SpillSet:
             "files": [asdict(file) for file in self.files],
             "segments": [[getattr(segment, name) for name in Segment.__slots__] for segment in self.segments],
             "positions": self.positions,
-            "ledger": [entry.to_json() for entry in self.ledger],
+            "ledger": list(self.ledger),
         }
 
     @classmethod
@@ -80,5 +79,5 @@ class SpillSet:
             tuple(SpillFile(**file) for file in value["files"]),
             tuple(Segment(*segment) for segment in value["segments"]),
             value["positions"],
-            tuple(Entry.from_json(entry) for entry in value["ledger"]),
+            tuple(value["ledger"]),
         )

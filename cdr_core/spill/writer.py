@@ -5,17 +5,16 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.audit.ledger import Entry
 from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
 from cdr_core.kernels import frames
@@ -121,7 +120,7 @@ class SpillWriter:
         self.added(needed, positions)
         return target
 
-    def seal(self, ledger: tuple[Entry, ...]) -> SpillSet:
+    def seal(self, ledger: tuple[Mapping[str, Any], ...] = ()) -> SpillSet:
         """Close everything; the bytes are on the disk when this returns. The caller publishes the manifest."""
         self._seal()
         if self._positions is not None:  # so that the sync of the segments, which comes first, covers most of it

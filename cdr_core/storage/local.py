@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import shutil
 import socket
@@ -224,10 +225,10 @@ def read_into(path: Path, offset: int, target: memoryview) -> None:
 def map_file(uri: str) -> npt.NDArray[np.uint8]:
     """A local file as a read-only byte array; pages come and go with the kernel's cache, not with our memory."""
     path = local_path(uri)
-    with explained(path, "read"):
-        if path.stat().st_size == 0:
+    with explained(path, "read"), path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
             return np.zeros(0, dtype=np.uint8)
-        return np.memmap(path, dtype=np.uint8, mode="r")
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 @contextmanager

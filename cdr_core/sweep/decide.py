@@ -27,6 +27,7 @@ class Standing:
 
     ``named`` = paths (files, or directories with all that is in them) that a row needs; ``released`` = files of spill
     sets that nobody needs; ``kept`` = what stays even when the recovery is over, until that is long ago (``is_old``);
+    ``lasting`` = what stays as long as the database knows the recovery, because nothing else has it;
     ``held`` = what somebody reads right now; ``expired`` = manifests of recovery checkpoints that are not kept any
     more; ``unclear`` = a manifest that could not be read, so that nobody knows what it names.
     """
@@ -36,6 +37,7 @@ class Standing:
     named: AbstractSet[str]
     released: AbstractSet[str]
     kept: AbstractSet[str]
+    lasting: AbstractSet[str] = frozenset()
     unclear: str | None = None
     held: AbstractSet[str] = frozenset()
     expired: AbstractSet[str] = frozenset()
@@ -58,7 +60,7 @@ def judge(standing: Standing, epoch: int, path: str) -> Why | None:
 
 
 def _when_over(standing: Standing, path: str) -> Why | None:
-    if _covers(standing.held, path):
+    if _covers(standing.held, path) or path in standing.lasting:
         return None
     if _covers(standing.kept, path):
         return Why.LONG_OVER if standing.is_old else None

@@ -64,6 +64,7 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
         named=named,
         released=released,
         kept=kept,
+        lasting=frozenset(names.among(_ledger_files(repository, recovery.id))),
         unclear=unclear[0] if unclear else None,
         held=first.held | second.held,
         expired=first.expired & second.expired,
@@ -105,6 +106,17 @@ def _at_work(spill_set: SpillSet) -> bool:
 def _phase_names(repository: Repository, recovery_id: str, names: _Names) -> Iterator[str]:
     for phase in repository.phases(recovery_id):
         yield from names.inside(phase.result)
+
+
+def _ledger_files(repository: Repository, recovery_id: str) -> Iterator[str]:
+    """The lines of the receipt's ledgers: the database has the receipt, which cannot be verified without them. What a
+    drill wrote is gone, so there is nothing to verify.
+    """
+    if repository.drill_of(recovery_id) is not None:
+        return
+    for phase in repository.phases(recovery_id):
+        if phase.name is Phase.COMMIT and phase.result:
+            yield str(phase.result.get("ledger", ""))
 
 
 class _Names:

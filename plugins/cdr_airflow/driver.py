@@ -47,21 +47,21 @@ class Outcome:
     @property
     def kind(self) -> str:
         """The class of the error that ended it, as the driver names it; empty where it could not."""
-        said = self.result.get("kind")
-        return said if isinstance(said, str) and self.exit_code else ""
+        kind = self.result.get("kind")
+        return kind if isinstance(kind, str) and self.exit_code else ""
 
     @property
     def remedy(self) -> tuple[str, ...]:
         """Options with which the same recovery would get further, as the driver names them."""
-        said = self.result.get("remedy")
-        return tuple(map(str, said)) if isinstance(said, list) and self.exit_code else ()
+        options = self.result.get("remedy")
+        return tuple(map(str, options)) if isinstance(options, list) and self.exit_code else ()
 
     @property
     def sentence(self) -> str:
-        """What the driver said went wrong, as well as it can be known."""
-        said = self.result.get("error")
-        if isinstance(said, str) and said:
-            return said
+        """What went wrong: the driver's own sentence, else its last line, else how its process ended."""
+        sentence = self.result.get("error")
+        if isinstance(sentence, str) and sentence:
+            return sentence
         if self.last_error:
             return self.last_error.removeprefix("cdr: ")
         how = f"was killed by signal {-self.exit_code}" if self.exit_code < 0 else f"ended with {self.exit_code}"
@@ -102,7 +102,7 @@ class Driver:
         """Hand over every line as it comes, until the driver has ended; one that works for longer than ``seconds`` is
         ended.
 
-        ``clean`` takes out what must not be said: from the lines, and so from the outcome, which is made of them.
+        ``clean`` removes secrets: from the lines, and so from the outcome, which is made of them.
         """
         until = None if seconds is None else time.monotonic() + seconds
         assert self._process.stdout is not None

@@ -77,13 +77,19 @@ def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
     from cdr_core.cli.plan_text import text_of
 
     asked = (request["checkpoint"], request["spec"], request["parallelism"], request["to"])
-    value, refused = describe(*asked, settings.load(), exact=False, speed=None, trust_key=is_on(request, "trust_key"))
+    value, refused = describe(
+        *asked, settings.load(), exact=False, speed=None, trust_key=is_on(request, "trust_key"), with_channels=False
+    )
     return list(text_of(value)), next(iter(refused), None)
 
 
 def form_remedy(options: Sequence[str]) -> str:
     """Options of the shell that would help, in the words of the form; empty where there are none."""
-    switches = {"--trust-key": "Trust the key", "--replace": "Start over", "quarantine": "On corrupt data: quarantine"}
+    switches = {
+        "--trust-key": "Trust the key",
+        "--replace": "Start over",
+        "--on-corrupt=quarantine": "On corrupt data: quarantine",
+    }
     wanted = [switches[option] for option in options if option in switches]
     if not wanted:
         return ""

@@ -19,6 +19,7 @@ from cdr_core.audit.independent.claims import read_claims
 from cdr_core.audit.independent.report import Report
 from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.audit.receipt import sealed
+from cdr_core.audit.row_digest import RowDigest
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.listeners import Notice, PartitionDone
 from cdr_core.commit.sinks import Publication
@@ -71,6 +72,7 @@ class Recovered:
         for entry, path in zip(manifest["files"], self.files, strict=True):
             data, records = path.read_bytes(), pq.read_metadata(path).num_rows
             entry |= {"records": records, "bytes": len(data), "crc32c": google_crc32c.value(data)}
+            entry["rows_digest"] = digest_of(path)
         files = tuple(PreparedFile.from_json(entry) for entry in manifest["files"])
         changed = {"cdr.records": str(sum(file.records for file in files)), **properties}
         manifest["properties"] = Publication(files, manifest["properties"] | changed).signed
@@ -93,12 +95,20 @@ class Recovered:
         self.receipt.update(sealed(self.receipt))
 
 
-def recover(source: str, spec: str, parallelism: str, folder: Path) -> Recovered:
-    """All five phases in this process, with a home below the folder."""
+def digest_of(path: Path) -> str:
+    """That of the rows of a file."""
+    found = RowDigest()
+    for batch in pq.ParquetFile(path).iter_batches():
+        found.add(batch)
+    return found.hex
+
+
+def recover(source: str, spec: str, parallelism: str, folder: Path, **options: Any) -> Recovered:
+    """All five phases in this process, with a home below the folder; ``options`` are those of the request."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CDR_HOME", str(folder / "home"))
         output = folder / "out"
-        request = RecoveryRequest(source, spec, parallelism, f"parquet:{output}")
+        request = RecoveryRequest(source, spec, parallelism, f"parquet:{output}", **options)
         repository, recovery, settings = inline.start(request)
         inline.run_all(repository, recovery, settings)
         receipt = repository.receipt(recovery)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
@@ -56,7 +58,8 @@ class Rewritten:
     def foreign(self) -> Rewritten:
         """As if somebody else had written it."""
         shutil.rmtree(self.path / "_cdr")
-        (self.path / "cdr-receipt.json").unlink()
+        for name in ("cdr-receipt.json", "cdr-ledger.parquet"):
+            (self.path / name).unlink()
         return replace(self, receipt=None)
 
     @property
@@ -271,3 +274,33 @@ def test_a_watermark_that_closes_a_channel_is_input_where_all_output_was_left_ou
     target = rewrite(source, spec, "gen=2,slow=1", tmp_path / "out", drop_records=("main:0:0:2",))
     report = target.verify(with_receipt=True)
     assert (report.verdict, report.differences) == ("partial", ())
+
+
+@pytest.mark.parametrize(("partitioner", "parallelism"), [("rebalance", "gen=2,slow=2"), ("hash", "2"), ("hash", "5")])
+def test_equal_records_of_several_channels_are_each_found_where_they_belong(
+    tmp_path: Path, partitioner: str, parallelism: str
+) -> None:
+    """New subtask 0 has the record of old subtask 2, and must not be taken for the one that has that of subtask 1."""
+    same = record(5) if partitioner == "rebalance" else record(key_of(0))
+    streams = {(0, 0): record(1), (0, 1): same + record(2) + same, (0, 2): same, (1, 2): same}
+    if partitioner == "hash":
+        streams = {(0, 0): same + record(key_of(0), "b") + same, (1, 0): same}
+    source = write_checkpoint(tmp_path / "source", 2, 2 if partitioner == "hash" else 3, streams)
+    target = rewrite(source, SPEC.format(partitioner=partitioner), parallelism, tmp_path / "out")
+    assert target.found(with_receipt=True) == []
+
+
+def first_apart(values: pa.StructArray, parallelism: int, max_parallelism: int) -> Any:
+    """An owner function that divides equal records."""
+    return (np.arange(len(values)) == 0).astype(np.int64)
+
+
+def test_equal_records_that_a_function_divides_leave_their_order_unchecked(tmp_path: Path) -> None:
+    """Subtask 0 has b and the second a, subtask 1 the first; in the target the two a cannot be told apart."""
+    spec = SPEC.format(partitioner="custom").replace("key: [f0]", f"owner: {__name__}:first_apart")
+    streams = {(0, 0): record(5, "a") + record(5, "b") + record(5, "a")}
+    source = write_checkpoint(tmp_path / "source", 1, 1, streams)
+    target = rewrite(source, spec, "gen=1,slow=2", tmp_path / "out")
+    report = target.verify(with_receipt=True)
+    assert (report.verdict, report.differences) == ("balanced", ())
+    assert any("their order was not compared" in line for line in report.unchecked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 
 from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
 from cdr_core.audit.independent.claims import Claims, check_seal, read_claims
-from cdr_core.audit.independent.digests import expected_raw
 from cdr_core.audit.independent.report import Kind, Report
 from cdr_core.audit.independent.spec import read_spec
+from cdr_core.audit.ledger import NOTHING
 from cdr_core.audit.receipt import (
     DroppedRecord,
     LeftOut,
@@ -29,7 +28,7 @@ from cdr_core.audit.receipt import (
     sealed,
 )
 from cdr_core.errors import Corrupt, Refused, Unreadable
-from tests.audit.recovered import SCHEMA, Recovered, spoil_tag, validate
+from tests.audit.recovered import SCHEMA, Recovered, recover, spoil_tag, validate
 from tests.support.checkpoints import FixtureCheckpoints
 
 Receipt = dict[str, Any]
@@ -51,7 +50,7 @@ def test_the_schema_is_one() -> None:
 
 def test_a_real_receipt_fits_the_schema_and_carries_its_version_and_spec(recovered: Recovered) -> None:
     validate(recovered.receipt)
-    assert recovered.receipt["version"] == 1
+    assert recovered.receipt["version"] == recovered.receipt["proof"]["version"] == 2
     assert recovered.receipt["recovery"]["spec"] == Path(recovered.spec).read_text()
 
 
@@ -70,9 +69,7 @@ def test_a_receipt_with_everything_fits_the_schema(recovered: Recovered) -> None
         (Quarantined("main", 0, 1, 5, 77, 1000, "an unknown tag"), Quarantined("main", 0, 0, 0, 0, 9, "cut", 3)),
         (DroppedRecord("main", 2, 2, 4),),
     )
-    proof = make_proof(
-        "0" * 64, "1" * 64, {phase: [] for phase in ("read", "filter", "spill", "drain", "commit")}, left_out
-    )
+    proof = make_proof("0" * 64, "1" * 64, recovered.receipt["proof"]["ledgers"], left_out)
     run = recovered.receipt["run"] | {
         "checkpoints": [{"id": 1, "state": "COMPLETED", "records": 3, "bytes": 9, "seconds": 0.5}],
         "fetched_bytes": 7,
@@ -81,13 +78,15 @@ def test_a_receipt_with_everything_fits_the_schema(recovered: Recovered) -> None
         "versions": {"python": "3.11", "metadata": 6},
         "dependencies": {"pyarrow": "26.0.1"},
     }
-    receipt = make_receipt(recovered.receipt["recovery"], proof, [], [], recovered.receipt["publication"], run)
+    publication = recovered.receipt["publication"]
+    receipt = make_receipt(recovered.receipt["recovery"], proof, NOTHING, NOTHING, publication, run)
+    receipt = sealed({**receipt, "ledger": recovered.receipt["ledger"]})
     assert receipt["verdict"] == "partial"
     assert [entry["down"] for entry in receipt["proof"]["quarantine"]] == [0, 1]
     validate(receipt)
 
 
-@pytest.mark.parametrize("missing", SCHEMA["required"])
+@pytest.mark.parametrize("missing", [*SCHEMA["required"], *SCHEMA["else"]["required"]])
 def test_the_schema_misses_what_is_missing(recovered: Recovered, missing: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         validate({name: value for name, value in recovered.receipt.items() if name != missing})
@@ -99,13 +98,17 @@ def change(path: str, value: Any) -> Callable[[Receipt], None]:
         at: Any = receipt
         for name in parents:
             at = at[int(name) if isinstance(at, list) else name]
-        at[int(last) if isinstance(at, list) else last] = value(at[last]) if callable(value) else value
+        place: Any = int(last) if isinstance(at, list) else last
+        at[place] = value(at[place]) if callable(value) else value
 
     return apply
 
 
 EDITS = {
-    "a ledger": (change("proof.ledgers.commit.0.records", lambda n: n + 1), "its proof does not have the SHA-256"),
+    "a ledger": (change("proof.ledgers.commit.lines", lambda n: n + 1), "its proof does not have the SHA-256"),
+    "a subtask's total": (change("proof.ledgers.commit.exchanges.0.subtasks.1.1", 7), "exchange main, new subtask 1"),
+    "a digest": (change("proof.ledgers.read.digest", "0" * 64), "another digest than the source"),
+    "the ledger file's sum": (change("ledger.sha256", "0" * 64), "not the ledger file"),
     "the plan": (change("proof.plan_sha256", "0" * 64), "its proof does not have the SHA-256"),
     "the verdict": (change("verdict", "partial"), "the receipt says 'partial'"),
     "the records of the source": (change("records.source", lambda n: n + 1), "records in the source"),
@@ -169,11 +172,11 @@ def test_a_receipt_of_an_older_cdr_has_no_sum_and_that_is_said(recovered: Recove
 
 def test_a_receipt_that_was_edited_and_signed_again_is_not_the_one_that_was_published(recovered: Recovered) -> None:
     receipt = deep_copy(recovered.receipt)
-    change("proof.ledgers.read.0.bytes", 1)(receipt)
+    change("proof.ledgers.read.exchanges.0.bytes", 1)(receipt)
     report = replace(recovered, receipt=signed(receipt)).verify(with_receipt=True, parallelism="2")
     found = {difference.what for difference in report.differences}
     assert any("published with another proof" in what for what in found)
-    assert any("the receipt's ledger has" in what and "of 1 bytes" in what for what in found)
+    assert any("exchange main: the receipt's ledger of read has" in what and "of 1 bytes" in what for what in found)
 
 
 def test_a_receipt_of_another_checkpoint_is_said(recovered: Recovered, fixture_checkpoint: FixtureCheckpoints) -> None:
@@ -189,8 +192,8 @@ def test_what_is_no_receipt_is_unreadable(data: bytes) -> None:
 
 
 def test_a_receipt_of_a_later_version_is_refused(recovered: Recovered) -> None:
-    with pytest.raises(Refused, match="has version 2"):
-        read_claims(json.dumps({**recovered.receipt, "version": 2}).encode(), "that")
+    with pytest.raises(Refused, match="has version 3"):
+        read_claims(json.dumps({**recovered.receipt, "version": 3}).encode(), "that")
 
 
 @dataclass(frozen=True)
@@ -198,12 +201,11 @@ class Damaged:
     """A recovery that left out the end of one channel, from element ``first`` on, because its source is damaged."""
 
     recovered: Recovered
-    source: Path
     channel: Channel
     first: int
 
-    def verify(self) -> Report:
-        return self.recovered.verify(with_receipt=True, source=str(self.source), parallelism="2")
+    def verify(self, source: str = "") -> Report:
+        return self.recovered.verify(with_receipt=True, source=source, parallelism="2")
 
     def edit(self, edit: Callable[[Receipt], None]) -> Damaged:
         """Another receipt, signed and published as such."""
@@ -215,37 +217,22 @@ class Damaged:
         return replace(self, recovered=edited)
 
 
-@pytest.fixture
-def damaged(recovered: Recovered, tmp_path: Path) -> Damaged:
-    channel, first = Channel("main", 1, 2), 30
+@pytest.fixture(scope="module")
+def quarantined(recovered: Recovered, tmp_path_factory: pytest.TempPathFactory) -> Damaged:
+    channel, first, folder = Channel("main", 1, 2), 30, tmp_path_factory.mktemp("quarantined")
     with Checkpoint(recovered.source) as checkpoint:
         (exchange,) = read_spec(recovered.spec)
         elements = checkpoint.elements(exchange, channel).whole()
     assert elements.data[elements.starts[first]] <= 1, "a record is damaged, not a watermark"
-    source = tmp_path / "chk-2"
+    source = folder / "chk-2"
     shutil.copytree(recovered.source, source)
     spoil_tag(source, elements.data[elements.starts[first] : elements.ends[first]])
-    ours = recovered.copy(tmp_path / "out")
-    for number in range(len(ours.files)):
-        ours.rewrite(number, lambda rows: keep(rows, lambda row: not (place(row) == channel and row["pos"] >= first)))
-    sound = expected_raw(elements.before(first))
-    lost = expected_raw(elements)
-    fewer, smaller = len(lost.positions) - len(sound.positions), lost.bytes - sound.bytes
+    return Damaged(recover(str(source), recovered.spec, "2", folder, on_corrupt="quarantine"), channel, first)
 
-    def edit(receipt: Receipt) -> None:
-        (line,) = [each for each in receipt["proof"]["ledgers"]["read"] if place(each) == channel]
-        line |= {"records": len(sound.positions), "bytes": sound.bytes, "others": dict(sound.others)}
-        begin = elements.ends[first - 1]
-        entry = Quarantined("main", 1, 2, first, begin, len(elements.data) - begin, "an unknown tag")
-        receipt["proof"] |= LeftOut((entry,)).to_json()
-        receipt["verdict"] = "partial"
-        less = Counter(lost.others) - Counter(sound.others)
-        for counts in (receipt["dropped_by_rule"]["elements"], receipt["other_elements"]["merged"]):
-            counts |= Counter(counts) - less
-        for what, difference in (("records", fewer), ("bytes", smaller)):
-            receipt[what] = {side: number - difference for side, number in receipt[what].items()}
 
-    return Damaged(ours, source, channel, first).edit(edit)
+@pytest.fixture
+def damaged(quarantined: Damaged, tmp_path: Path) -> Damaged:
+    return replace(quarantined, recovered=quarantined.recovered.copy(tmp_path / "out"))
 
 
 def place(row: Mapping[str, Any]) -> Channel:
@@ -291,8 +278,8 @@ def test_a_quarantine_begins_where_its_first_element_does(damaged: Damaged) -> N
     assert "the receipt says that quarantine begins at byte" in said
 
 
-def test_a_healthy_channel_in_quarantine_is_partial_and_noted(damaged: Damaged) -> None:
-    report = replace(damaged, source=Path(damaged.recovered.source)).verify()
+def test_a_healthy_channel_in_quarantine_is_partial_and_noted(recovered: Recovered, damaged: Damaged) -> None:
+    report = damaged.verify(source=recovered.source)
     assert report.verdict == "partial"
     assert report.left_out > 0
     assert any("frames into records to its end" in line for line in report.unchecked)
@@ -304,25 +291,12 @@ def test_a_receipt_in_which_secrets_were_hidden_is_refused(recovered: Recovered)
 
 
 def test_a_record_that_the_user_asked_to_drop_may_be_missing_and_no_other(recovered: Recovered, tmp_path: Path) -> None:
-    ours = Damaged(recovered.copy(tmp_path / "out"), Path(recovered.source), Channel("main", 0, 1), 0)
-    dropped: list[Any] = []
-
-    def take_first(rows: list[Any]) -> None:
-        dropped.append(next(row for row in rows if place(row) == ours.channel))
-        rows.remove(dropped[0])
-
-    ours.recovered.rewrite(1, take_first)
-
-    def edit(receipt: Receipt) -> None:
-        row = dropped[0]
-        (line,) = [each for each in receipt["proof"]["ledgers"]["read"] if place(each) == ours.channel]
-        line |= {"records": line["records"] - 1, "bytes": line["bytes"] - len(row["raw"])}
-        receipt["proof"] |= LeftOut((), (DroppedRecord("main", 0, 1, row["pos"]),)).to_json()
-        receipt["verdict"] = "partial"
-        for what, difference in (("records", 1), ("bytes", len(row["raw"]))):
-            receipt[what] = {side: number - difference for side, number in receipt[what].items()}
-
-    assert ours.verify().verdict == "unbalanced"
-    report = ours.edit(edit).verify()
+    ours = recover(recovered.source, recovered.spec, "2", tmp_path, drop_records=("main:0:0:2",))
+    report = ours.verify(with_receipt=True, parallelism="2")
     assert report.differences == ()
     assert (report.verdict, report.left_out) == ("partial", 1)
+    receipt = deep_copy(ours.receipt)
+    change("proof.dropped_by_request.0.pos", 5)(receipt)
+    report = replace(ours, receipt=signed(receipt)).verify(with_receipt=True, parallelism="2")
+    kinds = {each.kind for each in report.differences if each.channel == Channel("main", 0, 0)}
+    assert kinds == {Kind.MISSING, Kind.EXTRA, Kind.RECEIPT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections import defaultdict
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdr_core.audit.independent.channel_handles import HandleBuilder
 from cdr_core.audit.independent.checkpoint import Checkpoint
 from cdr_core.audit.independent.cursor import Cursor
 from cdr_core.audit.independent.framing import KINDS, timestamp, value_of
@@ -83,6 +85,24 @@ def test_metadata_cut_anywhere_is_corrupt_and_never_less(fixture_checkpoint: Fix
         for end in range(properties + 5):
             with pytest.raises(CorruptMetadata):
                 read_metadata(data[:end], "cut")
+
+
+def test_handles_are_ordered_by_channel_and_chunks_by_offset_and_none_is_there_twice() -> None:
+    stream = b"\x06" + struct.pack(">h4sq", 4, b"file", 99)
+    entries = [struct.pack(">iiqi3q", 0, channel, 30, 3, 50, 4, 20) for channel in (2, 1, 2)]
+
+    def read(*chosen: bytes) -> HandleBuilder:
+        builder, body = HandleBuilder(), struct.pack(">i", len(chosen)) + b"".join(chosen)
+        data = struct.pack(">q", 90) + stream + struct.pack(">i", len(body)) + body
+        assert builder.add_merged(Cursor(data, "x"), 7) == (90, 30 * len(chosen))
+        return builder
+
+    found = list(read(*entries[:2]).done(Cursor(b"", "x")).items())
+    assert [(place.subtask, place.b, handle.offsets) for place, handle in found] == [
+        (7, n, (4, 20, 50)) for n in (1, 2)
+    ]
+    with pytest.raises(CorruptMetadata, match=r"the channel \(0, 2\) of subtask 7 is described twice"):
+        read(*entries).done(Cursor(b"", "x"))
 
 
 @settings(max_examples=200, deadline=None)

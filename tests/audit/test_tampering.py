@@ -33,10 +33,10 @@ def tampering(examples: int) -> settings:
     )
 
 
-def flip_raw(rows: list[Row], i: int, data: st.DataObject) -> None:
-    raw = bytearray(rows[i]["raw"])
-    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    rows[i]["raw"] = bytes(raw)
+def flip(rows: list[Row], i: int, data: st.DataObject) -> None:
+    found = bytearray(rows[i]["fingerprint"])
+    found[data.draw(st.integers(0, len(found) - 1))] ^= data.draw(st.integers(1, 255))
+    rows[i]["fingerprint"] = bytes(found)
 
 
 def drop(rows: list[Row], i: int, _: st.DataObject) -> None:
@@ -55,7 +55,7 @@ def swap(rows: list[Row], i: int, data: st.DataObject) -> None:
 
 def swap_contents(rows: list[Row], i: int, data: st.DataObject) -> None:
     """Two records change places, and each says that it is at its place."""
-    same = [j for j, row in enumerate(rows) if channel(row) == channel(rows[i]) and row["raw"] != rows[i]["raw"]]
+    same = [j for j, row in enumerate(rows) if channel(row) == channel(rows[i]) and row["main"] != rows[i]["main"]]
     j = data.draw(st.sampled_from(same))
     rows[i], rows[j] = {**rows[j], "pos": rows[i]["pos"]}, {**rows[i], "pos": rows[j]["pos"]}
 
@@ -73,7 +73,9 @@ def another_value(rows: list[Row], i: int, data: st.DataObject) -> None:
 
 
 CHANGES: dict[str, tuple[Change, set[Kind]]] = {
-    "a flipped byte": (flip_raw, {Kind.CHANGED}),
+    "a flipped byte": (flip, {Kind.CHANGED}),
+    "another length": (replaced("length", st.integers(0, 99)), {Kind.CHANGED}),
+    "raw bytes": (replaced("raw", st.binary()), {Kind.CHANGED}),
     "a missing row": (drop, {Kind.MISSING}),
     "a doubled row": (double, {Kind.DOUBLED}),
     "swapped rows": (swap, {Kind.OUT_OF_ORDER}),

@@ -18,8 +18,10 @@ from tests.benchmarks.report import RESULTS, write_page, write_result
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("formats", "kernels", "phases", "spill", "checkpoints", "recoveries", "memory", "page")
-ON_REQUEST = ("flink",)
-"""Only when it is named: it needs the jars of a Flink, which are fetched when they are not there."""
+ON_REQUEST = ("flink", "growth")
+"""Only when they are named: one needs the jars of a Flink, which are fetched when they are not there, the other takes
+more than half an hour and 40 GB of disk.
+"""
 HEADROOM = 1 << 30
 """Bytes of the disk that a benchmark leaves alone."""
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, beside baselines of the same run.")
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)} (all by default), or flink"
+        "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)} (all by default), or flink, growth"
     )
     parser.add_argument("--runs", type=int, default=5, help="how often each figure is taken; the median counts")
     parser.add_argument("--large", type=int, default=0, help="bytes of the largest checkpoint, 4 GB by default")

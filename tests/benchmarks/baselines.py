@@ -11,7 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from cdr_core.commit.sinks.files import parquet_options
 from cdr_core.kernels.frames import TAGS
 from tests.benchmarks.figures import Bench, core_seconds, speeds
 
@@ -42,6 +45,16 @@ def scan_in_python(data: bytes) -> int:
         tags.append(tag)
         at = end
     return len(starts)
+
+
+def write_tables(folder: Path, tables: Sequence[tuple[pa.Table, int]]) -> None:
+    """Parquet files of the tables, one after another, with as many rows in a row group; each is synced, none stays."""
+    file = folder / "written.parquet"
+    for table, rows in tables:
+        pq.write_table(table, file, row_group_size=rows, **parquet_options(table.schema))
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+        file.unlink()
 
 
 SPECIALISED = 8

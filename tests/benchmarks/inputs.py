@@ -46,7 +46,7 @@ def checkpoint(
     file = folder.with_name(f"{folder.name}.yaml")
     file.write_text(spec(kind))
     with redirect_stdout(StringIO()):
-        generate(str(folder), str(file), parallelism, str(size), record_bytes=record_bytes, keys=2000, **options)
+        generate(str(folder), str(file), parallelism, str(size), record_bytes=record_bytes, **{"keys": 2000, **options})
     return folder
 
 

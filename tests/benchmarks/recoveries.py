@@ -1,4 +1,4 @@
-"""Whole recoveries on a warm Spark server, in five phases and in one pass, beside writing their output twice."""
+"""Whole recoveries on a warm Spark server, beside writing their output twice."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from tests.benchmarks.inputs import checkpoint
 from tests.benchmarks.recovering import Recovery, recovery
 from tests.benchmarks.workers import ProcessWorkers, SessionWorkers, spark
 
-NOT_MEASURED = (
-    "Recoveries to `paimon:` and `checkpoint:`, and to S3.",
-    "One pass with a consumer that stalls: how much it spills then depends on how long the consumer does.",
-)
+NOT_MEASURED = ("Recoveries to `paimon:` and `checkpoint:`, and to S3.",)
 
 
 def needs(sizes: Sizes) -> int:
@@ -48,27 +45,25 @@ def _configure_lake(folder: Path) -> None:
 
 def _figures(bench: Bench, folder: Path, workers: Any) -> Iterator[Figure]:
     for kind in ("parquet",) if bench.tiny else ("parquet", "iceberg"):
-        for one_pass in (False, True):
-            bench.say(f"recoveries: {kind}, {'one pass' if one_pass else 'five phases'}")
-            yield _Measured(bench, folder, workers, kind, one_pass).figure()
+        bench.say(f"recoveries: {kind}")
+        yield _Measured(bench, folder, workers, kind).figure()
 
 
 class _Measured:
     """One way to one kind of target, again and again, each time to a new place."""
 
-    def __init__(self, bench: Bench, folder: Path, workers: Any, kind: str, one_pass: bool) -> None:
+    def __init__(self, bench: Bench, folder: Path, workers: Any, kind: str) -> None:
         self._bench, self._folder, self._workers = bench, folder, workers
-        self._kind, self._one_pass = kind, one_pass
+        self._kind = kind
         self._times: list[dict[str, float]] = []
         self._sizes: list[int] = []
 
     def figure(self) -> Figure:
         measured, baseline = self._bench.taking_turns(self._recover, self._write_twice)
-        way = "in one pass" if self._one_pass else "in five phases"
         counted = self._times[-len(measured) :]
         return Figure(
-            f"{'one-pass' if self._one_pass else 'five-phases'}-{self._kind}",
-            f"a whole recovery 16 → 12 {way} to `{self._kind}:`, Spark's start and empty jobs subtracted",
+            f"five-phases-{self._kind}",
+            f"a whole recovery 16 → 12 in five phases to `{self._kind}:`, Spark's start and empty jobs subtracted",
             "writing its output twice, file by file, each synced",
             "s",
             tuple(measured),
@@ -83,9 +78,9 @@ class _Measured:
 
     def _recover(self) -> float:
         number = len(self._times)
-        place = self._bench.scratch / f"out-{self._kind}-{number}-{self._one_pass}"
-        to = f"parquet:{place}" if self._kind == "parquet" else f"iceberg:bench/db.t{number}{self._one_pass}".lower()
-        with recovery(self._folder, self._bench.after, to, one_pass=self._one_pass) as made:
+        place = self._bench.scratch / f"out-{self._kind}-{number}"
+        to = f"parquet:{place}" if self._kind == "parquet" else f"iceberg:bench/db.t{number}"
+        with recovery(self._folder, self._bench.after, to) as made:
             times = self._run(made)
             self._sizes = [file["bytes"] for result in made.results(Phase.DRAIN) for file in result["files"]]
         self._times.append(times)
@@ -95,9 +90,7 @@ class _Measured:
 
     def _run(self, made: Recovery) -> dict[str, float]:
         workers, times = self._workers, {}
-        if self._one_pass:
-            times["one_pass"] = made.one_pass(workers) - self._empty()
-        for phase in (Phase.COMMIT,) if self._one_pass else tuple(Phase):
+        for phase in Phase:
             times[str(phase)] = made.run(phase, workers) - self._empty()
         return times
 

@@ -29,11 +29,6 @@ class Recovery:
         """Seconds of the phase, its driver's work included."""
         return seconds(lambda: inline.run(self.repository, self.id, phase, self.settings, workers))
 
-    def one_pass(self, workers: Any) -> float:
-        from cdr_core.phases.onepass.driver import run_one_pass
-
-        return seconds(lambda: run_one_pass(self.repository, self.id, self.settings, workers, lambda _: None))
-
     def results(self, phase: Phase) -> list[Mapping[str, Any]]:
         return [row.result for row in self.repository.units(self.id, phase)]
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -63,6 +64,7 @@ def write_result(
         "group": group,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": f"make bench ARGS={group}",
+        "commit": _commit(),
         "runs": bench.runs,
         "tiny": bench.tiny,
         "machine": machine(),
@@ -74,6 +76,13 @@ def write_result(
         "not_measured": list(not_measured),
     }
     (folder / f"{group}.json").write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def _commit() -> str | None:
+    """That of the checkout; ``None`` where there is no git."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
 
 
 def write_page(folder: Path) -> Path:
@@ -97,13 +106,18 @@ def _group(value: dict[str, Any]) -> str:
     where, load = value["machine"], value["load_average"]
     head = (
         f"## {value['group']}\n\n"
-        f"`{value['command']}`, {value['date'][:10]}, {value['runs']} runs; {where['processor']}, "
+        f"`{value['command']}`, {value['date'][:10]}, {_at(value)}{value['runs']} runs; {where['processor']}, "
         f"{where['cores']} cores, {where['memory_mib']} MiB; load average {load['before'][0]} before, "
         f"{load['after'][0]} after; "
         + ", ".join(f"{name} {number}" for name, number in value["versions"].items())
         + ".\n\n| what | measured | beside | ratio | spread | asked | |\n|---|--:|---|--:|--:|---|---|\n"
     )
     return head + "".join(_row(figure) for figure in value["figures"])
+
+
+def _at(value: dict[str, Any]) -> str:
+    """Runs of earlier releases did not note their commit."""
+    return f"commit {value['commit']}, " if value.get("commit") else ""
 
 
 def _row(figure: dict[str, Any]) -> str:

@@ -6,11 +6,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from cdr_core.metadata import Phase
-from tests.benchmarks.baselines import copy_files, write_files
+from tests.benchmarks.baselines import copy_files, write_files, write_tables
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, seconds, speeds
 from tests.benchmarks.inputs import checkpoint, state_files
 from tests.benchmarks.recovering import Recovery, recovery, setting
@@ -40,7 +44,7 @@ CONSUMERS = (
 class Crew:
     """Who does the units, and how long that took: one by its own work, two by the clock, as Spark has them do it."""
 
-    count: int
+    processes: int
     suffix: str
     says: str
     taken: Callable[[ProcessWorkers], float]
@@ -48,6 +52,9 @@ class Crew:
 
 ONE = Crew(1, "", "one process", attrgetter("busy"))
 TWO = Crew(2, "-two-cores", "two processes, by the clock", attrgetter("wall"))
+
+
+RECORDS = {"1k": "900-1100", "150": "100-200"}
 
 
 def needs(sizes: Sizes) -> int:
@@ -58,10 +65,48 @@ def run(bench: Bench) -> Iterator[Figure]:
     bench.say("spill: making a checkpoint")
     folder = checkpoint(bench.scratch / "spill", bench.sizes.checkpoint, bench.before, "900-1100")
     for crew in (ONE, TWO):
-        with ProcessWorkers(bench.processes(crew.count)) as workers:
+        with ProcessWorkers(bench.processes(crew.processes)) as workers:
             for consumer in CONSUMERS:
                 yield _in_memory(bench, folder, workers, crew, consumer)
             yield from _on_disk(bench, folder, workers, crew)
+            for name, records in RECORDS.items():
+                yield _to_parquet(bench, name, records, workers, crew)
+
+
+def _to_parquet(bench: Bench, name: str, records: str, workers: ProcessWorkers, crew: Crew) -> Figure:
+    """Drain as users have it: what it takes besides the writing itself is reading, framing, sums and decoding."""
+    bench.say(f"spill: drain to Parquet, records of {records} bytes")
+    folder = checkpoint(bench.scratch / f"drained-{name}", bench.sizes.checkpoint, bench.before, records)
+    size = sum(file.stat().st_size for file in state_files(folder))
+    tables: list[tuple[pa.Table, int]] = []
+    targets = (bench.scratch / f"drained-{name}{crew.suffix}-{number}" for number in count())
+
+    def drain() -> float:
+        target = next(targets)
+        with recovery(folder, bench.after, f"parquet:{target}") as made:
+            _, taken = _spill_and_drain(made, workers, crew)
+        if not tables:
+            tables.extend((pq.read_table(file), _group_rows(file)) for file in sorted(target.rglob("*.parquet")))
+        shutil.rmtree(target)
+        return taken
+
+    try:
+        measured, baseline = bench.taking_turns(drain, lambda: seconds(lambda: write_tables(bench.scratch, tables)))
+    finally:
+        shutil.rmtree(folder)
+    return Figure(
+        f"drain-parquet-{name}{crew.suffix}",
+        f"the work of drain to `parquet:`, records of {records} bytes, {crew.says}",
+        "pyarrow writing the same tables from memory with the same options, each file synced, one process",
+        "MB/s",
+        speeds(size, measured),
+        speeds(size, baseline),
+        Bar(low=0.85),
+    )
+
+
+def _group_rows(file: Path) -> int:
+    return max(1, int(pq.ParquetFile(file).metadata.row_group(0).num_rows))
 
 
 def _in_memory(bench: Bench, folder: Path, workers: ProcessWorkers, crew: Crew, consumer: Consumer) -> Figure:

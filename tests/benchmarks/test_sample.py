@@ -30,10 +30,13 @@ EXPECTED = {
     "spill": {
         f"{name}{crew}"
         for crew in ("", "-two-cores")
-        for name in ("spill-and-drain-memory", "spill-and-drain-memory-decoded", "spill-disk", "spill-and-drain-disk")
+        for name in (
+            *("spill-and-drain-memory", "spill-and-drain-memory-decoded", "spill-disk", "spill-and-drain-disk"),
+            *("drain-parquet-1k", "drain-parquet-150"),
+        )
     },
     "checkpoints": {"first-checkpoint", "checkpoint-cost"},
-    "recoveries": {"five-phases-parquet", "one-pass-parquet"},
+    "recoveries": {"five-phases-parquet"},
     "memory": {"read-and-filter-memory", "five-phases-in-a-budget", "five-phases-in-a-budget-s3"},
     "page": {"page-list", "page-last", "page-search", "page-recovery", "page-drills"},
 }

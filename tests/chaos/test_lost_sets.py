@@ -89,6 +89,22 @@ def test_a_damaged_file_of_a_set_is_noticed_and_nothing_of_it_outlives_the_commi
     compare(output.rows(root / "out"), checkpoint, 2)
 
 
+@pytest.mark.parametrize("how", ["flipped", "truncated", "deleted", "of another subtask"])
+def test_a_set_without_a_sound_manifest_is_made_again(spilled: Case, how: str) -> None:
+    """E23: neither part of an index nor another subtask's set is drained."""
+    (repository, recovery, settings), checkpoint, root = spilled
+    broken, other = (Path(each.manifest) for each in repository.spill_sets(recovery))
+    if how == "of another subtask":
+        shutil.copy(other, broken)
+    else:
+        hurt(broken, how)
+    inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+    lost = [each.manifest for each in repository.spill_sets(recovery) if each.state is SpillSetState.LOST]
+    assert lost == [str(broken)]
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    compare(output.rows(root / "out"), checkpoint, 2)
+
+
 @pytest.mark.parametrize("interval", ["1h"])
 def test_a_lost_set_stays_while_a_checkpoint_that_a_user_asked_for_holds_it(
     spilled: Case, monkeypatch: pytest.MonkeyPatch

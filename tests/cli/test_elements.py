@@ -6,12 +6,12 @@ import json
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from cdr_core.audit.independent.framing import find_elements
+from cdr_core.audit.independent.framing import find_frames
 from cdr_core.audit.independent.keys import murmur, owner
 from cdr_core.cli import elements as elements_command
-from cdr_core.errors import NOWHERE
 from cdr_core.rescale.elements import OWNER, element_batches, element_schema
 from tests.cli.test_commands import Shell
 from tests.cli.test_commands import shell as shell
@@ -50,9 +50,9 @@ def test_a_frame_error_says_what_is_wrong_and_names_operator_and_offset_behind_t
     assert [json.loads(line)["fields"]["f0"] for line in out.splitlines()] == list(range(6))
     assert said in err
     assert PLACE.format(len(GOOD)) in err
-    second = find_elements(GOOD + bad, 0, NOWHERE)
-    assert second.broken is not None, "the second reader sees the same damage at the same place"
-    assert (second.broken.where.offset, len(second.starts)) == (len(GOOD), 6)
+    second = find_frames(GOOD + bad, np.array([0, len(GOOD + bad)]))
+    assert second.wrong[0], "the second reader sees the same damage at the same place"
+    assert (int(second.ends[-1]), second.first.tolist()) == (len(GOOD), [0, 6])
 
 
 def flink_string(units: list[int]) -> bytes:

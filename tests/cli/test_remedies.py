@@ -18,7 +18,7 @@ from cdr_core import settings as settings_module
 from cdr_core.cli import main as shell
 from cdr_core.cli.remedy import remedy_command
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import CdrError, CorruptChannelState, Refused, StartOver, UnprovenKey
+from cdr_core.errors import CdrError, CorruptChannelState, Refused, Replaced, StartOver, UnprovenKey
 from cdr_core.metadata import Repository
 from tests.phases.test_quarantine import Damaged
 from tests.support import inline
@@ -32,7 +32,7 @@ PRINTED = re.compile(r"(?:run: |with: |by: |finish: )(cdr [^.;,\n]+)")
 """One inside a sentence."""
 
 
-QUARANTINE = "--on-corrupt quarantine --replace"
+QUARANTINE = "--on-corrupt=quarantine --replace"
 
 
 class Shell:
@@ -155,6 +155,18 @@ def test_a_replaced_recovery_names_its_successor(
     assert cdr(*cdr.printed) == 0
 
 
+def test_a_replaced_recovery_is_started_over_by_its_successors_id(
+    cdr: Shell, checkpoint: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    recovery = _created(cdr, checkpoint, tmp_path / "out")
+    assert cdr(*_words(checkpoint, tmp_path / "out", "--replace", "--create-only")) == 0
+    assert cdr("resume", recovery, "--replace") == Replaced.exit_code
+    assert f"recovery {recovery} was replaced by {recovery}-g2; run: cdr resume {recovery}-g2 --replace" in cdr.err
+    assert cdr.printed == ["resume", f"{recovery}-g2", "--replace"]
+    assert cdr(*cdr.printed) == 0
+    assert f"{recovery}-g3: DONE, balanced" in cdr.out
+
+
 def test_a_published_recovery_is_not_started_over_and_its_result_is_shown(
     cdr: Shell, checkpoint: FixtureCheckpoint, tmp_path: Path
 ) -> None:
@@ -174,7 +186,7 @@ def test_damage_in_a_recovery_by_id_names_a_command_by_id(
     copy = FixtureCheckpoint(checkpoint.name, damaged.folder, checkpoint.spec)
     recovery = _created(cdr, copy, tmp_path / "out")
     assert cdr(*(("resume", recovery) if command == "resume" else ("phase", "read", recovery))) == 5
-    assert cdr.printed == ["resume", recovery, "--on-corrupt", "quarantine", "--replace"]
+    assert cdr.printed == ["resume", recovery, "--on-corrupt=quarantine", "--replace"]
     assert cdr(*cdr.printed) == 6
     assert cdr.printed == ["receipt", f"{recovery}-g2"]
     assert cdr(*cdr.printed) == 0
@@ -205,12 +217,12 @@ def test_a_recovery_of_an_unknown_version_is_started_over(
         (
             CorruptChannelState("x"),
             ["recover", "c", "--on-corrupt", "fail"],
-            "cdr recover c --on-corrupt quarantine --replace",
+            "cdr recover c --on-corrupt=quarantine --replace",
         ),
         (
             CorruptChannelState("x"),
             ["recover", "c", "--on-corrupt=fail"],
-            "cdr recover c --on-corrupt quarantine --replace",
+            "cdr recover c --on-corrupt=quarantine --replace",
         ),
         (UnprovenKey("x"), ["resume", "r-1"], "cdr resume r-1 --trust-key --replace"),
         (CorruptChannelState("x"), ["inspect", "c"], None),

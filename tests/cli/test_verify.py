@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from cdr_core import settings
 from cdr_core.cli import main
+from cdr_core.metadata import Repository
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.sweep import sweep
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
@@ -72,6 +76,17 @@ def test_a_recovery_is_verified_by_its_id_by_its_receipt_and_by_its_parts(
     assert "not checked: the new parallelism was not given" in out
 
 
+def test_a_recovery_that_was_over_long_ago_is_verified_after_a_sweep(
+    shell: Shell, source: FixtureCheckpoint, tmp_path: Path
+) -> None:
+    recovery, _ = recover(source, tmp_path / "out")
+    environment = {**os.environ, "CDR_SWEEP_AFTER": "0s"}
+    with Repository.open(settings.load().database_url) as repository:
+        swept = sweep(repository, settings.load(environment))
+    assert any(leftover.path.endswith("receipt.json") and leftover.removed for leftover in swept.leftovers)
+    assert shell(recovery)[0] == 0
+
+
 def test_two_recoveries_in_one_target_are_told_apart(
     shell: Shell, source: FixtureCheckpoint, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
@@ -107,7 +122,7 @@ def test_a_dropped_record_is_status_2_with_its_channel(
 
 def test_an_edited_receipt_is_status_2_and_said(shell: Shell, source: FixtureCheckpoint, tmp_path: Path) -> None:
     _, receipt = recover(source, tmp_path / "out")
-    receipt["proof"]["ledgers"]["read"][0]["records"] += 1
+    receipt["proof"]["ledgers"]["read"]["exchanges"][0]["records"] += 1
     file = tmp_path / "receipt.json"
     file.write_text(json.dumps(receipt))
     code, out, _ = shell(str(file))

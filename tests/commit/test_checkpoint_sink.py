@@ -85,7 +85,9 @@ def require_one_checkpoint(source: FixtureCheckpoint, target: str, started: Star
     sweep(repository, settings)
     names = {uri.rpartition("/")[2] for uri in storage_for(target).list(target)}
     needed = {file["path"] for kind in ("files", "copied") for file in receipt["checkpoint"][kind]}
-    assert names == needed | {"_metadata", "cdr-receipt.json"}
+    assert names == needed | {"_metadata", "cdr-receipt.json", "cdr-ledger.parquet"}
+    ledger = storage_for(target).read(f"{target}/cdr-ledger.parquet")
+    assert beside["ledger"]["sha256"] == receipt["ledger"]["sha256"] == hashlib.sha256(ledger).hexdigest()
 
 
 @pytest.mark.parametrize("step", [*BEFORE, *AFTER])

@@ -463,5 +463,6 @@ def test_committables_of_the_first_version_count_as_active_and_unknown_ones_are_
     old = {key: each for key, each in value.items() if key != "idle"} | {"version": 1}
     assert Committable.from_json(old) == entry(0, 1, "a", watermark=5)
     assert Committable.from_json({**value, "version": 2}) == entry(0, 1, "a", watermark=5, idle=True)
-    with pytest.raises(Refused, match="version 4"):
-        Committable.from_json({**value, "version": 4})
+    assert Committable.from_json({**value, "version": 3}) == entry(0, 1, "a", watermark=5, idle=True)
+    with pytest.raises(Refused, match="version 5"):
+        Committable.from_json({**value, "version": 5})

@@ -1,6 +1,6 @@
 """However it runs, wherever things lie, and whenever it publishes: the same rows and the same watermark.
 
-Five choices of two make 32 recoveries of one checkpoint. ``DIFFERENTIAL=all`` runs them all; without it seven of
+Four choices of two make 16 recoveries of one checkpoint. ``DIFFERENTIAL=all`` runs them all; without it six of
 them run, in which every two choices meet in all four ways.
 """
 
@@ -20,7 +20,6 @@ from cdr_core.phases.request import RecoveryRequest
 from tests.commit.targets import ParquetTarget, S3Target, Target
 from tests.support import inline
 from tests.support.bucket import Bucket
-from tests.support.onepass import one_pass, set_flags
 from tests.support.written import SPEC, record, status, watermark, write_checkpoint
 
 ALL = "DIFFERENTIAL"
@@ -31,11 +30,8 @@ COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One recovery. ``busy``: in one pass, whether it spills, by one of the two flags; in five phases, which always
-    do, whether recovery checkpoints are taken meanwhile. ``s3``: source and target, and the workspace of five phases.
-    """
+    """One recovery. ``busy``: recovery checkpoints are taken meanwhile. ``s3``: source, workspace and target."""
 
-    one_pass: bool
     busy: bool
     per_checkpoint: bool
     postgres: bool
@@ -45,14 +41,13 @@ class Case:
         return "-".join(each.name for each in fields(self) if getattr(self, each.name)) or "none"
 
 
-EVERY = [Case(*choices) for choices in product((False, True), repeat=5)]
+EVERY = [Case(*choices) for choices in product((False, True), repeat=4)]
 
 
 def sample() -> list[Case]:
-    """None of the choices, and five cases in which each choice is made three times, no two in the same three."""
-    made = list(combinations(range(5), 3))[:5]
-    cases = [Case(*[False] * 5), *(Case(*(case in mine for mine in made)) for case in range(5))]
-    return [*cases, Case(False, True, True, True, False)]  # several publications through a coordinator on PostgreSQL
+    """None of the choices, three of them in every way, and several publications with rows in PostgreSQL."""
+    three = [Case(*(number != left for number in range(4))) for left in range(4)]
+    return [Case(*[False] * 4), *three, Case(True, False, False, False)]
 
 
 def test_in_the_sample_every_two_choices_meet_in_all_ways() -> None:
@@ -74,34 +69,30 @@ def make_source(folder: Path) -> str:
 def settle(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Target:
     """The settings of a case; where it publishes to."""
     monkeypatch.setenv("CDR_HOME", str(folder / "home"))
+    monkeypatch.setenv("CDR_TABLE_RAW", "true")
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "1KiB")
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "8KiB")
-    monkeypatch.setenv("CDR_FAULTS", "onepass.page=sleep:0.002,drain.page=sleep:0.006")
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.006")
     for module in ("LISTEN_SECONDS", "LISTEN_SECONDS_AFAR"):
         monkeypatch.setattr(task, module, 0.005)
     monkeypatch.setenv("CDR_COMMIT", "per-checkpoint" if case.per_checkpoint else "at-end")
-    set_flags(monkeypatch, folder / "spill", output=case.busy or not case.one_pass)
     monkeypatch.setenv("CDR_CHECKPOINT_INTERVAL", "10ms" if case.busy else "0")
     if case.postgres:
         monkeypatch.setenv("CDR_DATABASE_URL", request.getfixturevalue("postgres").create())
     if not case.s3:
         return ParquetTarget(folder)
     bucket: Bucket = request.getfixturevalue("bucket")
-    if not case.one_pass:
-        monkeypatch.setenv("CDR_WORKSPACE", bucket.uri())
-        monkeypatch.delenv("CDR_SPILL_DIRS", raising=False)  # what is spilled lies in the workspace, too
-        monkeypatch.setenv("CDR_SCRATCH", str(folder / "scratch"))
+    monkeypatch.setenv("CDR_WORKSPACE", bucket.uri())
+    monkeypatch.setenv("CDR_SCRATCH", str(folder / "scratch"))
     return S3Target(bucket)
 
 
-def show_it_was_that_case(case: Case, repository: Repository, recovery: str, target: Target, spilled: int) -> None:
+def show_it_was_that_case(case: Case, repository: Repository, recovery: str, target: Target) -> None:
     taken = sum(row.state in COMPLETE for row in repository.checkpoints(recovery))
-    cut = case.busy and not case.one_pass
-    assert (taken > 1) == cut, "every way ends with one recovery checkpoint; only one that is cut has others"
-    assert (target.commits() > 1) == (cut and case.per_checkpoint)
-    assert (spilled > 0) == (case.one_pass and case.busy)
-    assert repository.recovery(recovery).workspace.startswith("s3://") == (case.s3 and not case.one_pass)
+    assert (taken > 1) == case.busy, "every way ends with one recovery checkpoint; only a busy one has others"
+    assert (target.commits() > 1) == (case.busy and case.per_checkpoint)
+    assert repository.recovery(recovery).workspace.startswith("s3://") == case.s3
 
 
 @pytest.mark.parametrize("case", EVERY if os.environ.get(ALL) == "all" else sample(), ids=str)
@@ -114,18 +105,12 @@ def test_rows_and_watermark_are_the_same(
     source = make_source(tmp_path / "chk-1")
     target = settle(case, folder, monkeypatch, request)
     where = request.getfixturevalue("bucket").upload(Path(source)) if case.s3 else source
-    wish = RecoveryRequest(
-        where, SPEC.format(partitioner="rebalance"), "slow=3,gen=2", target.name, one_pass=case.one_pass
-    )
+    wish = RecoveryRequest(where, SPEC.format(partitioner="rebalance"), "slow=3,gen=2", target.name)
     repository, recovery, settings = inline.start(wish)
-    spilled = 0
-    if case.one_pass:
-        spilled = one_pass(repository, recovery, settings)["spill_files"]
-    else:
-        for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-            inline.run(repository, recovery, phase, settings, inline.ThreadedWorkers())
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
+        inline.run(repository, recovery, phase, settings, inline.ThreadedWorkers())
     assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
-    show_it_was_that_case(case, repository, recovery, target, spilled)
+    show_it_was_that_case(case, repository, recovery, target)
     repository.close()
     rows = sorted(target.rows(), key=place)
     assert [(place(row), row["ts"], row["main"]["f0"], row["raw"]) for row in rows] == list(expected())

@@ -29,6 +29,7 @@ def test_on_spark_with_postgresql_and_s3_rows_and_watermark_are_the_same(
     for name, value in {
         "CDR_DATABASE_URL": url,
         "CDR_COMMIT": "per-checkpoint",
+        "CDR_TABLE_RAW": "true",
         "CDR_PAGE_SIZE": "4KiB",
         "CDR_SEGMENT_SIZE": "1KiB",
         "CDR_MEMORY_BUDGET": "8KiB",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.errors import InDoubt
+from cdr_core.commit.sinks.base import COMMIT_ID
+from cdr_core.errors import InDoubt, StorageError
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from cdr_core.settings import Settings
@@ -82,8 +83,9 @@ def test_a_drain_that_would_go_back_behind_a_publication_stops_before_it_forgets
 ) -> None:
     """E59: what it drained again would be published again."""
     repository, recovery, settings = behind
+    number = target.properties()[COMMIT_ID]  # a checkpoint before the first output publishes nothing
     for _ in range(2):
-        with pytest.raises(InDoubt, match="the target shows commit 1 of this recovery") as caught:
+        with pytest.raises(InDoubt, match=f"the target shows commit {number} of this recovery") as caught:
             inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
     assert (caught.value.exit_code, caught.value.retry_helps) == (3, False)
     assert (target.commits(), repository.checkpoints(recovery)) == (1, ())
@@ -102,6 +104,21 @@ def test_at_the_end_the_same_output_under_the_same_number_is_found_and_recorded(
     receipt = repository.receipt(recovery)
     assert receipt is not None
     assert receipt["publication"]["found_by_look_up"] is True
+
+
+@pytest.mark.parametrize("mode", ["at-end"], indirect=True)
+def test_a_ledger_file_of_a_lost_attempt_counts_only_if_it_is_the_same(
+    behind: tuple[Repository, str, Settings], target: ParquetTarget
+) -> None:
+    """E59: an epoch that is given out again finds the file of its first use."""
+    repository, recovery, settings = behind
+    (ledger,) = Path(settings.workspace).rglob("ledger.parquet")
+    ledger.write_bytes(ledger.read_bytes()[:-1])
+    inline.run(repository, recovery, Phase.DRAIN, settings)
+    with pytest.raises(StorageError, match=r"ledger\.parquet was taken by somebody else"):
+        inline.run(repository, recovery, Phase.COMMIT, settings)
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    assert (target.commits(), len(target.rows())) == (1, RECORDS)
 
 
 @pytest.mark.parametrize("mode", ["at-end"], indirect=True)

@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import event
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally
+from cdr_core.audit.ledger import Ledger, Tally
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.events import CheckpointComplete, CheckpointCoordinator, CommittableEvent
 from cdr_core.commit.sinks import LookUp, Publication, Published
@@ -19,6 +20,8 @@ from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.phases import coordination
 from cdr_core.phases.draining.rows import prepared
+from cdr_core.rescale.plan import PlanChannels, Subtask, VirtualChannel
+from cdr_core.storage.columns import pack_columns
 from tests.commit.explore_world import MemoryDatabase
 from tests.metadata import steps
 
@@ -70,19 +73,25 @@ class Drain:
         options = {"on_corrupt": "fail", "commit": "per-checkpoint"}
         attempt = steps.reach(self.repository, Phase.DRAIN, target="iceberg:lake/db.t", options=options)
         self.recovery, self.epoch = self.repository.recovery(attempt.recovery_id), attempt.epoch
-        self.plan = SimpleNamespace(sha256="p", metadata_sha256="m", subtasks=SUBTASKS)
+        channels = PlanChannels.of(VirtualChannel(0, 0, s, 0, 10, (s,)) for s in SUBTASKS)
+        subtasks = tuple(Subtask("sink", s) for s in SUBTASKS)
+        exchanges = (SimpleNamespace(name="main"),)
+        self.plan = SimpleNamespace(
+            sha256="p", metadata_sha256="m", subtasks=subtasks, channels=channels, exchanges=exchanges
+        )
         self._folder = folder
 
-    def results(self, _phase: Phase) -> list[Any]:
+    def columns(self, _phase: Phase) -> list[Any]:
         return []
 
     def cut(self, coordinator: Any, number: int) -> None:
         """Each subtask drains one record more; everything is durable before it is told."""
         coordinator.deliver(CheckpointCoordinator(number))
         entries = [Committable(s, number, (PreparedFile(f"{s}-{number}", 1, 10, 0),)) for s in SUBTASKS]
-        ledger = [Entry(ChannelKey("main", 0, s, s), Tally(records=number)).to_json() for s in SUBTASKS]
-        cuts = {str(s): {"position": "x", "body": {"ledger": [ledger[s]]}} for s in SUBTASKS}
-        data = json.dumps({"version": 1, "cuts": cuts}).encode()
+        sums = np.array([Tally(records=number).to_fold()], np.uint64)
+        columns = [pack_columns(Ledger.of(np.array([s]), sums).to_columns()) for s in SUBTASKS]
+        cuts = {str(s): {"position": "x", "body": {"columns": columns[s]}} for s in SUBTASKS}
+        data = json.dumps({"version": 2, "cuts": cuts}).encode()
         manifest = self._folder / f"{number}.json"
         manifest.write_bytes(data)
         with self.repository.fenced(self.recovery.id, self.epoch) as transaction:

@@ -50,14 +50,14 @@ def test_every_record_arrives_once_and_as_flink_read_it(
 
 
 @TABLES
-def test_a_table_without_raw_bytes_holds_the_same_records(
+def test_raw_bytes_are_kept_where_they_are_asked_for(
     empty_target: Target, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CDR_TABLE_RAW", "false")
+    monkeypatch.setenv("CDR_TABLE_RAW", "true")
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     assert recover(checkpoint, empty_target.name, 2)[2]["verdict"] == "balanced"
     rows = sorted(empty_target.rows(), key=lambda row: (row["gate"], row["up"], row["down"], row["pos"]))
-    assert "raw" not in rows[0]
+    assert [len(row["raw"]) for row in rows] == [row["length"] for row in rows]
     compare(rows, checkpoint, 2)
 
 
@@ -89,7 +89,7 @@ def test_a_recovery_to_none_keeps_nothing_and_its_ledger_is_complete(
     assert (result["verdict"], result["records"], result["location"]) == ("balanced", 1878, "none:")
     (entry,) = repository.commit_log(recovery)
     assert (str(entry.state), entry.location) == ("DONE", "none:")
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert {path.name for path in tmp_path.rglob("*.parquet")} == {"ledger.parquet"}, "of the receipt, no row"
 
 
 def test_a_recovery_to_none_is_never_unique(fixture_checkpoint: FixtureCheckpoints) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+import struct
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from cdr_core.commit.watermarks import WatermarkAligner
+from cdr_core.drain.elements import SegmentElements
+from cdr_core.drain.watermarks import ChannelWatermarks, InputWatermark
 from cdr_core.errors import IllegalState
-from cdr_core.phases.draining import said
-from cdr_core.rescale.other_elements import Last
+from cdr_core.kernels import frames
+from cdr_core.rescale.plan import PlanChannels, VirtualChannel
 from tests.commit.coordination import entry
 
 IDLE = "idle"
@@ -83,13 +89,35 @@ def test_it_never_falls_whatever_is_said() -> None:
         assert found == sorted(found)
 
 
+WORDS = {False: [], True: [(frames.TAG_WATERMARK_STATUS, "i", -1)]}
+
+
+def heard(channels: int, *words: tuple[int, int | None, bool]) -> ChannelWatermarks:
+    """The input of a subtask with so many channels, after (channel, watermark, idle) came, in this order."""
+    owned = PlanChannels.of(VirtualChannel(0, up, 0, up, 10, (0,)) for up in range(channels))
+    plan: Any = SimpleNamespace(channels=owned, exchanges=[SimpleNamespace(new_up=max(channels, 1))])
+    found = ChannelWatermarks(plan, np.arange(channels))
+    elements = [
+        [*([] if watermark is None else [(frames.TAG_WATERMARK, "q", watermark)]), *WORDS[idle]]
+        for _, watermark, idle in words
+    ]
+    bodies = [struct.pack(f">b{form}", tag, value) for piece in elements for tag, form, value in piece]
+    ends = np.cumsum([0, *map(len, bodies)])
+    data = np.frombuffer(b"".join(bodies) or b"\0", np.uint8)
+    tags = np.array([tag for piece in elements for tag, _, _ in piece], np.int8)
+    first = np.cumsum([0, *map(len, elements)])
+    lines = np.array([channel for channel, _, _ in words], np.int64)
+    found.take(SegmentElements(data, ends[:-1], ends[1:], tags, np.zeros(0, np.int64), lines, first))
+    return found
+
+
 def test_a_subtasks_own_watermark_is_that_of_its_channels_with_data() -> None:
-    channels = [(0, 0), (0, 1)]
-    assert said.to_json(channels, {(0, 0): Last(1000), (0, 1): Last(0)})["watermark"] == 0
-    assert said.to_json(channels, {(0, 0): Last(1000)})["watermark"] is None, "the other one is still to come"
-    assert said.to_json(channels, {(0, 0): Last(1000), (0, 1): Last(None, True)})["watermark"] == 1000
-    both = said.to_json(channels, {(0, 0): Last(7, True), (0, 1): Last(9, True)})
-    assert (both["watermark"], both["idle"]) == (7, True)
-    assert said.to_json([], {})["idle"] is True, "a subtask without data holds nobody back"
-    kept = {(0, 0): Last(7, True), (2, 1): Last(None, None)}
-    assert said.channels(said.to_json(channels, kept)) == kept
+    assert heard(2, (0, 1000, False), (1, 0, False)).of_input() == InputWatermark(0)
+    assert heard(2, (0, 1000, False)).of_input() == InputWatermark(None), "the other one is still to come"
+    assert heard(2, (0, 1000, False), (1, None, True)).of_input() == InputWatermark(1000)
+    assert heard(2, (0, 7, True), (1, 9, True)).of_input() == InputWatermark(7, idle=True)
+    assert heard(0).of_input() == InputWatermark(None, idle=True), "a subtask without data delays no other"
+    assert heard(1, (0, 7, False), (0, 9, False)).of_input() == InputWatermark(9), "the last word of a channel counts"
+    again = heard(2)
+    again.restore(heard(2, (0, 7, True), (1, 5, False)).to_columns())
+    assert again.of_input() == InputWatermark(5), "a cut keeps them"

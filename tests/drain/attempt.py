@@ -6,10 +6,13 @@ answers, and everything that drains and cuts. Replaced are clock, storage, datab
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.drainer import Drainer
@@ -19,16 +22,16 @@ from cdr_core.drain.subtask import RecoveringSubtask
 from cdr_core.errors import Declined, JobFailed
 from cdr_core.metadata import Phase
 from cdr_core.phases.draining.answering import Answering
-from cdr_core.phases.draining.mailbox import Mailbox, cut_body
+from cdr_core.phases.draining.mailbox import NOTHING_SAID, Mailbox, cut_body
 from cdr_core.phases.draining.resume import go_back, situation
-from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.draining.task import find_base
 from cdr_core.phases.draining.watch import DrainWatch
 from cdr_core.phases.driver import Drive, Recorder
+from cdr_core.phases.results import SUFFIX
 from cdr_core.phases.unit import Job
-from cdr_core.phases.workspace import write_json
 from cdr_core.spill.segments import SpillSet
 from cdr_core.storage import join
+from cdr_core.storage.columns import Columns, pack_columns, write_columns
 from tests.drain.memory import Rows
 from tests.drain.support import Consumer, Lost, MemoryReader, Part, bodies
 
@@ -135,7 +138,7 @@ class Task:
             MemoryReader(bodies(source.parts), lambda _: around.meanwhile()),
             [(gate, channel) for gate in range(self._shape.gates) for channel in range(self._shape.channels)],
             self.pool,
-            base.remaining or whole(source.spill_set),
+            remaining_in(base.columns) or whole(source.spill_set),
             clock=around.now,
             drainer=around.drainer,
         )
@@ -187,9 +190,9 @@ class Task:
             raise Lost("the recovered data ends inside a record")
         files = [file.to_json() for file in self.sink.take_files()]
         after = {"after": self._answering.position, "resumed_from": "", "records_here": 0}
-        left = {"files": files, "ledger": [], "manifest": self._manifest, "said": NOTHING_SAID}
+        left = {"files": files, "manifest": self._manifest, "said": dict(NOTHING_SAID)}
         result = {"records": 0, "bytes": 0, "detail": {"subtask": self.number, **after, **left}}
-        write_json(join(self._job.results, f"{self.unit}.json"), result)
+        write_columns(join(self._job.results, f"{self.unit}{SUFFIX}"), {}, result)
         self.over = True
         return True
 
@@ -200,7 +203,19 @@ class Task:
             raise Lost(f"{self.pool.in_use} pages were not given back")
 
     def _body(self, remaining: Remaining, files: Sequence[PreparedFile]) -> dict[str, Any]:
-        return cut_body([file.to_json() for file in files], remaining.to_json(), [], {}, self._manifest)
+        told = np.frombuffer(json.dumps(remaining.to_json()).encode(), np.uint8)
+        return cut_body([file.to_json() for file in files], self._manifest, columns=pack_columns({"remaining": told}))
+
+
+def remaining_in(columns: Columns | None) -> Remaining | None:
+    """What a cut of the tasks here left; ``None`` = it was made before anything was delivered."""
+    return None if columns is None else Remaining.from_json(json.loads(columns["remaining"].tobytes()))
+
+
+class PlannedDrive(Drive):
+    """Without a plan: only cuts of earlier versions need one."""
+
+    plan: Any = None
 
 
 class Attempt:
@@ -211,7 +226,7 @@ class Attempt:
         epoch = around.rows.begin_attempt()
         rows: Any = around.rows
         recovery: Any = SimpleNamespace(id="r", workspace=around.root, settings={}, options={}, host_id=None)
-        self.drive = Drive(rows, recovery, Phase.DRAIN, epoch, SETTINGS)
+        self.drive = PlannedDrive(rows, recovery, Phase.DRAIN, epoch, SETTINGS)
         self.job = Job("drain", "r", epoch, around.root, "", "", 0, 0, 0, 0, True)
         cuts = go_back(self.drive, range(len(around.sources)))
         self._units = {

@@ -15,7 +15,15 @@ from cdr_core.metadata.states import move
 from cdr_core.metadata.values import RecoveryCheckpoint, UnitResult
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-USERS = ("workspace", "meter", "driver", "draining.mailbox", "draining.rows", "draining.cuts")
+USERS = (
+    "phases.workspace",
+    "phases.meter",
+    "phases.driver",
+    "phases.draining.mailbox",
+    "phases.draining.rows",
+    "phases.draining.cuts",
+    "storage.columns",
+)
 """Modules of the phases that ask for a storage."""
 
 
@@ -31,7 +39,7 @@ class Disk:
         """Whoever asks for a storage gets this one."""
         with ExitStack() as stack:
             for module in USERS:
-                stack.enter_context(patch(f"cdr_core.phases.{module}.storage_for", lambda _: self))
+                stack.enter_context(patch(f"cdr_core.{module}.storage_for", lambda _: self))
             yield
 
     def create(self, uri: str, data: bytes) -> bool:
@@ -41,6 +49,11 @@ class Disk:
             return False
         folder[name] = data
         return True
+
+    def replace(self, uri: str, data: bytes) -> None:
+        self._trouble(uri)
+        folder, name = self._folder(uri)
+        folder[name] = data
 
     def read(self, uri: str) -> bytes:
         self._trouble(uri)

@@ -27,8 +27,8 @@ from cdr_core.errors import CdrError, CheckpointsFailed, Fenced, JobFailed, Stor
 from cdr_core.metadata import RecoveryCheckpointState
 from cdr_core.phases.drain import last_checkpoint
 from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.mailbox import WHOLE
-from tests.drain.attempt import Attempt, Shape, Source, Surroundings, Task
+from cdr_core.storage.columns import unpack_columns
+from tests.drain.attempt import Attempt, Shape, Source, Surroundings, Task, remaining_in
 from tests.drain.memory import Disk, Rows
 from tests.drain.support import Lost, Part, bodies, frame, frames, memory_set, remaining_parts
 
@@ -213,14 +213,12 @@ class World:
         complete = [row for row in self.rows.checkpoints("r") if row.state is RecoveryCheckpointState.COMPLETED]
         if not complete:
             return 0, [whole(source.spill_set) for source in self._sources]
-        cuts = read_cuts(complete[-1])
+        cuts = read_cuts(complete[-1], self.attempt.drive.plan)
         left: list[Remaining | None] = []
         for subtask, source in enumerate(self._sources):
-            stored = cuts[subtask]["body"]["remaining"]
-            if stored == WHOLE:
-                left.append(whole(source.spill_set))
-            else:
-                left.append(None if stored is None else Remaining.from_json(stored))
+            body = cuts[subtask]["body"]
+            columns = unpack_columns(body["columns"]) if body["columns"] else None
+            left.append(None if body.get("finished") else remaining_in(columns) or whole(source.spill_set))
         return complete[-1].checkpoint_id, left
 
     def _publish(self, checkpoint: int) -> None:

@@ -43,10 +43,11 @@ def trace_recovery(root: Path) -> History:
 
 def is_needed(path: str) -> bool:
     """Everything below a recovery's attempts and in the target, but what no row and no manifest names: files on their
-    way to a name, and how far a task is.
+    way to a name, how far a task is, and which tasks have begun; a later attempt reads none of these.
     """
     name = path.rpartition("/")[2]
-    return not (name.endswith(".tmp") or "/spark/" in path or "/running/" in path)
+    passing = ("/spark/", "/running/", "/drain/started")
+    return not (name.endswith(".tmp") or any(each in path for each in passing))
 
 
 def main(arguments: list[str]) -> int:

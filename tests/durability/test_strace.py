@@ -59,5 +59,7 @@ def test_a_recovery_names_no_file_before_its_bytes_are_on_the_disk(tmp_path: Pat
     names = [call.paths[1].rpartition("/")[2] for call in seen.named] + [
         path.rpartition("/")[2] for path in seen.created
     ]
-    for part in ("plan.json", "selection-", "spill-00000", "positions", "manifest.json", ".parquet", "manifest-1.json"):
+    files = ("plan.json", "selection-", "selections.msgpack", "closings.msgpack", "00000.msgpack", "spill-00000")
+    for part in (*files, "manifest.json", "manifest-1.json", "ledger.parquet", "receipt.json"):
         assert any(part in name for name in names), f"{part} was not seen, so nothing is proven"
+    assert any(name.endswith(".parquet") and name != "ledger.parquet" for name in names), "no file of rows was seen"

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdr_core.flink.channel_state import ChannelId, read_chunk_extents
-from cdr_core.flink.channel_writer import ChannelStateFile, OwnedChannel, SubtaskSide, channel_handles
+from cdr_core.flink.channel_writer import SubtaskSide
 from cdr_core.flink.checkpoint import FileLocation, load_checkpoint
 from cdr_core.flink.metadata import RelativeFile, Side, SubtaskState, write_metadata
+from tests.support.channel_writer import ChannelStateFile, OwnedChannel, channel_handles
 
 Edit = Callable[[bytes], bytes]
 """Of the bytes of a channel's input state, which begin with a whole element."""

@@ -29,6 +29,7 @@ WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "set_total": lambda transaction: transaction.set_total(Phase.DRAIN, 1, 1),
     "set_running": lambda transaction: transaction.set_running(Phase.DRAIN, {"u": UnitProgress(1, 1)}),
     "record_unit": lambda transaction: transaction.record_unit(Phase.DRAIN, "u", "/u", 1, 1, {}),
+    "forget_units": lambda transaction: transaction.forget_units(Phase.SPILL, ["only"]),
     "redo_unit": lambda transaction: transaction.redo_unit(Phase.SPILL, "only", "/u", 1, 10, {}),
     "add_ledger": lambda transaction: transaction.add_ledger(Phase.DRAIN, [{}]),
     "finish_phase": lambda transaction: transaction.finish_phase(Phase.DRAIN, {}),

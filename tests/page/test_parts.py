@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,14 +23,18 @@ from cdr_airflow.page.exports import Exports, place
 from cdr_core.drill.history import PlanStatus
 from cdr_core.errors import CdrError, NotReady, Refused, StorageError
 from cdr_core.metadata import (
+    DROP_RECORDS,
     AttemptState,
     DrillOutcome,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
     RecoveryState,
+    Repository,
+    upgrade,
 )
 from cdr_core.metadata.overview import Flow
 from cdr_core.metadata.statistics import DrillCount, Statistics
+from tests.metadata.steps import new_recovery
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -185,6 +190,20 @@ def test_exports_are_looked_for_as_far_as_the_page_shows_them_and_a_storage_that
     assert "does not answer" in away[-1]["export_error"]
     assert "does not answer" in away[-20]["export_error"]
     assert away[-21]["export_error"] is None
+
+
+def test_a_recovery_that_leaves_records_out_is_started_over_on_the_shell(tmp_path: Path) -> None:
+    """The form has no field for these records: a start-over by it would publish them."""
+    url = f"sqlite:///{tmp_path / 'cdr.db'}"
+    upgrade(url)
+    with Repository.open(url) as repository:
+        whole, _ = repository.create_recovery(new_recovery())
+        options = {"on_corrupt": "fail", DROP_RECORDS: ["main:0:0:2"]}
+        lacking, _ = repository.create_recovery(new_recovery(target="parquet:/b", options=options))
+    why_not = partial(recovery_page._why_not_start_over, log=(), drill=None)
+    assert why_not(whole, may_act=True) is None
+    assert f"run: cdr resume {lacking.id} --replace" in (why_not(lacking, may_act=True) or "")
+    assert "not act" in (why_not(whole, may_act=False) or "")
 
 
 def test_an_export_that_fails_says_so_now_and_later(tmp_path: Path) -> None:

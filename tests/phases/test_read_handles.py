@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cdr_core.metadata import Phase
 from cdr_core.phases import read
+from cdr_core.phases.meter import Meter
 from cdr_core.phases.request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
@@ -29,26 +29,20 @@ def open_below(directory: Path) -> set[str]:
 def test_no_file_of_the_checkpoint_is_open_after_read(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_corrupt: str
 ) -> None:
-    """002-46: while a channel is scanned its file is open; when the unit has returned, none is."""
+    """002-46: while a channel is scanned its file is open; when the task has returned, none is."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     source = checkpoint.copy(tmp_path / "source")
     request = RecoveryRequest(
         str(source), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}", on_corrupt=on_corrupt
     )
     during: set[str] = set()
-    name = "scan_channel" if on_corrupt == "fail" else "put_aside"
-    real = getattr(read, name)
 
-    def looking(*arguments: Any) -> Any:
-        *others, seen = arguments
-
-        def look(records: int, size: int) -> None:
+    class Looking(Meter):
+        def add(self, records: int, size: int) -> None:
             during.update(open_below(source))
-            seen(records, size)
+            super().add(records, size)
 
-        return real(*others, look)
-
-    monkeypatch.setattr(read, name, looking)
+    monkeypatch.setattr(read, "Meter", Looking)
     repository, recovery, settings = inline.start(request)
     inline.run(repository, recovery, Phase.READ, settings)
     assert during, "the channel was open while it was scanned"

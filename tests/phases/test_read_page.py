@@ -13,7 +13,8 @@ from cdr_core.kernels import keyed_pages
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import selection
+from cdr_core.phases.selections import SplitSource, load_splits
+from cdr_core.rescale import select_batch, selection
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.plan import Plan
 from cdr_core.settings import DEFAULT_PAGE_SIZE, load
@@ -43,6 +44,7 @@ def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_size: str
 ) -> None:
     """001-02, 001-03, 001-08: one allocation a unit at most; a smaller page makes more records span."""
+    monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setenv("CDR_PAGE_SIZE", page_size)
     monkeypatch.setenv("CDR_SPLIT_SIZE", "20kB")
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
@@ -51,7 +53,8 @@ def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
     assert counts.bytes == ambiguous_bytes(plan) > 0
     assert all(result["page"]["allocations"] <= 1 for result in results)
     for result in results:
-        owners = [len(plan.channels[part["channel"]].subtasks) for part in result["parts"]]
+        splits = load_splits(plan, SplitSource(**result["splits"]))
+        owners = plan.channels.owner_count[splits.channel]
         assert (result["page"]["bytes"] > 0) == (result["page"]["allocations"] == 1) == (max(owners) > 1)
     fillings = counts.bytes // load().page_size
     if page_size == "4KiB":
@@ -107,6 +110,7 @@ def test_a_page_that_is_asked_for_while_it_is_out_fails_the_run_and_nothing_is_p
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """001-04, 001-19: the check is loud, so a run that ends well proves that the order of steps held."""
+    monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setattr(ReadPage, "give_back", lambda _page, _used: None)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     wish = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
@@ -122,7 +126,7 @@ def test_a_page_that_is_asked_for_while_it_is_out_fails_the_run_and_nothing_is_p
 def test_reading_and_filtering_take_nothing_that_output_needs(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000-19, 001-01, 001-02: whatever the output may use, these two phases neither reserve nor wait for any of it."""
+    """000-02, 000-19, 001-01, 001-02: both phases neither reserve nor wait for anything that the output may use."""
 
     def asked(*_: Any) -> None:
         raise AssertionError("the output's share was touched")
@@ -141,6 +145,7 @@ def test_an_error_in_the_filter_gives_the_page_back_and_frees_it(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """001-13: the page is out at no time after the unit, whatever failed in it."""
+    monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     pages: list[ReadPage] = []
 
     class Watched(ReadPage):

@@ -107,8 +107,9 @@ def test_a_drain_that_dies_goes_on_from_the_last_complete_checkpoint(
     results = {int(unit.result["subtask"]): unit.result for unit in repository.units(recovery, Phase.DRAIN)}
     resumed = [result for result in results.values() if result["resumed_from"] != "start"]
     assert resumed, "at least one subtask was under way"
+    units = {int(unit.result["subtask"]): unit.records for unit in repository.units(recovery, Phase.DRAIN)}
     for result in resumed:
-        assert 0 < result["records_here"] < sum(line["records"] for line in result["ledger"])
+        assert 0 < result["records_here"] < units[result["subtask"]]
     kept = {entry.manifest for entry in repository.prepared(recovery)}
     assert {m for m in before if json.loads(m)["checkpoint_id"] <= complete[-1].checkpoint_id} <= kept
     commit(started)
@@ -158,15 +159,15 @@ def test_a_spill_set_that_is_lost_is_made_again_and_drained(
 def test_damaged_positions_of_records_are_noticed_and_the_set_is_made_again(
     spilled: tuple[Started, FixtureCheckpoint, Path], hurt: str
 ) -> None:
-    """E23: a table keeps a record's position, and only the file beside the segments knows it."""
+    """E23: a table keeps a record's position, and only the set's index, which is in its manifest, knows it."""
     started, checkpoint, out = spilled
     sets = started[0].spill_sets(started[1])
-    positions = Path(sets[0].manifest).parent / "positions"
-    data = bytearray(positions.read_bytes())
+    manifest = Path(sets[0].manifest)
+    data = bytearray(manifest.read_bytes())
     data[len(data) // 2] ^= 1
-    positions.write_bytes(data if hurt == "flipped" else data[:-8])
+    manifest.write_bytes(data if hurt == "flipped" else data[:-8])
     if hurt == "gone":
-        positions.unlink()
+        manifest.unlink()
     drain(started)
     states = [each.state for each in started[0].spill_sets(started[1])]
     assert sorted(states) == ["LOST", "SEALED", "SEALED"], "one was made again"

@@ -219,8 +219,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_done(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = fixture_checkpoint("a_p3_thr0")
-    with pytest.raises(Refused, match="one pass"):
-        inline.start(request_of(source.path, source.spec, "2", tmp_path / "out", one_pass=True))
     with pytest.raises(Refused, match="cdr did not write"):
         inline.start(request_of(source.path, source.spec, "2", source.path))
     monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")

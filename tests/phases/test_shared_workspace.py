@@ -108,7 +108,7 @@ def test_what_a_killed_task_left_on_s3_is_swept_and_nothing_else(
     published = {uri for uri, _ in S3Storage().walk(target)} - {unpublished}
     report = sweep(repository, settings)
     left = {uri.rpartition("/")[2] for uri, _ in S3Storage().walk(f"{workspace}/{recovery}")}
-    assert left == {"plan.json", "receipt.json"}
+    assert left == {"ledger.parquet", "plan.json", "receipt.json"}
     assert {uri for uri, _ in S3Storage().walk(target)} == published
     assert bucket.get(stranger) == b"1"
     assert f"{workspace}/somebody-elses" in {each.path for each in report.left}
@@ -136,7 +136,7 @@ def test_a_workspace_by_another_name_of_s3_is_released_and_swept(
     assert not [uri for uri, _ in S3Storage().walk(workspace) if "/set-" in uri and "manifest" not in uri]
     sweep(repository, settings)
     left = {uri.rpartition("/")[2] for uri, _ in S3Storage().walk(f"{workspace}/{recovery}")}
-    assert left == {"plan.json", "receipt.json"}
+    assert left == {"ledger.parquet", "plan.json", "receipt.json"}
 
 
 def test_the_quarantine_is_on_s3_as_well_and_outlives_the_recovery(

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cdr_core.errors import Unbalanced
 from cdr_core.flink.sorting import Sorter
+from cdr_core.flink.virtual_channel import Window
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.rescale import select_batch
 from cdr_core.rescale.selection import Selector
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
@@ -56,14 +58,15 @@ def test_one_huge_channel_is_several_units_of_the_filter(huge: str, tmp_path: Pa
     inline.run(repository, recovery, Phase.READ, settings, reading)
     inline.run(repository, recovery, Phase.FILTER, settings, filtering)
     drive = Drive(repository, repository.recovery(recovery), Phase.FILTER, 0, settings)
-    (channel,) = [c for result in drive.results(Phase.READ) for c in result["channels"]]
-    assert len(filtering.done) == len(channel["splits"]) == -(-channel["size"] // settings.split_size) == 3
-    borders = [0, *(split["end"] for split in channel["splits"])]
-    assert [split["start"] for split in channel["splits"]] == borders[:-1]
-    assert borders[-1] == channel["size"]
+    scanned = read_phase.scanned_by(drive)
+    (size,) = scanned.channels["size"].tolist()
+    assert len(filtering.done) == len(scanned.splits["split_start"]) == -(-size // settings.split_size) == 3
+    borders = [0, *scanned.splits["split_end"].tolist()]
+    assert scanned.splits["split_start"].tolist() == borders[:-1]
+    assert borders[-1] == size
     assert max(reading.peak, filtering.peak) < settings.split_size == 16 * MIB
     results = drive.results(Phase.FILTER)
-    assert sum(result["page"]["bytes"] for result in results) == channel["size"]
+    assert sum(result["page"]["bytes"] for result in results) == size
     assert [result["page"]["allocations"] for result in results] == [1, 1, 1]
 
 
@@ -90,7 +93,8 @@ def test_the_size_of_splits_changes_nothing_in_the_result(
         )
         repository, recovery, settings = inline.start(request)
         inline.run_all(repository, recovery, settings)
-        ledgers.append([repository.ledger(recovery, phase) for phase in (Phase.READ, Phase.FILTER, Phase.SPILL)])
+        results = {row.name: row.result or {} for row in repository.phases(recovery)}
+        ledgers.append([(results[phase]["lines"], results[phase]["digest"]) for phase in set(Phase) - {Phase.COMMIT}])
     assert ledgers[0] == ledgers[1]
 
 
@@ -114,6 +118,7 @@ def test_a_record_without_an_owner_fails_the_filter_with_its_channels_name(
             lost(lanes)
         return lanes
 
+    monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setattr(Selector, "_lanes", one_less)
     monkeypatch.setattr(Selector, "_in_place", lambda *_: None)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
@@ -122,6 +127,26 @@ def test_a_record_without_an_owner_fails_the_filter_with_its_channels_name(
         inline.run(repository, recovery, Phase.FILTER, settings)
     assert (caught.value.where.exchange, caught.value.where.channel, caught.value.where.subtask) == ("main", 2, 1)
     assert repository.recovery(recovery).state is RecoveryState.FAILED
+    assert output.manifest(tmp_path / "out") is None
+
+
+def test_a_record_that_a_batch_of_channels_misses_fails_the_filter(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = select_batch.framed
+
+    def one_less(batch: Any) -> Any:
+        window, first = whole(batch)
+        assert len(first) > 2, "several channels together"
+        kept = (window.starts[:-1], window.ends[:-1], window.tags[:-1])
+        return Window(window.data, 0, 0, *kept), np.append(first[:-1], first[-1] - 1)
+
+    monkeypatch.setattr(select_batch, "framed", one_less)
+    repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
+    inline.run(repository, recovery, Phase.READ, settings)
+    with pytest.raises(Unbalanced, match="records where") as caught:
+        inline.run(repository, recovery, Phase.FILTER, settings)
+    assert (caught.value.where.exchange, caught.value.where.subtask) == ("main", 2)
     assert output.manifest(tmp_path / "out") is None
 
 
@@ -134,6 +159,7 @@ def test_a_record_that_one_pass_over_a_window_misses_fails_the_filter(
         found, at, position = whole(*arguments)
         return found[:-1], at, position
 
+    monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setattr(Sorter, "sort", one_less)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
@@ -148,6 +174,7 @@ def test_an_owner_that_the_plan_does_not_know_is_never_written_anywhere(
         "cdr_core.rescale.selection.record_owners", lambda _e, _d, _data, starts, *_: np.full(len(starts), 5)
     )
     monkeypatch.setattr(Selector, "_in_place", lambda *_: None)
+    monkeypatch.setattr(select_batch, "new_owners_of", lambda exchange: np.full(exchange.max_parallelism, 5))
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="the plan does not send it to") as caught:
@@ -159,13 +186,15 @@ def test_an_owner_that_the_plan_does_not_know_is_never_written_anywhere(
 def test_a_split_that_is_filtered_twice_or_not_at_all_fails_the_filter(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    whole = filter_phase.splits
+    whole = filter_phase.split_sources
 
-    def wrong(results: Any) -> Iterator[dict[str, Any]]:
-        first, *rest = whole(results)
-        yield from [first, first, *rest] if broken == "twice" else rest
+    def wrong(*arguments: Any, **more: Any) -> list[Any]:
+        (only,) = whole(*arguments, **more)
+        if broken == "twice":
+            return [only, replace(only, first=0, end=1)]
+        return [replace(only, first=1)]
 
-    monkeypatch.setattr(filter_phase, "splits", wrong)
+    monkeypatch.setattr(filter_phase, "split_sources", wrong)
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Unbalanced, match="filter does not balance") as caught:
@@ -177,7 +206,7 @@ def test_a_channel_that_was_not_scanned_fails_the_read(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_phase.units
-    monkeypatch.setattr(read_phase, "units", lambda plan: {"00000": {"channels": whole(plan)["00000"]["channels"][1:]}})
+    monkeypatch.setattr(read_phase, "units", lambda plan: {"00000": {**whole(plan)["00000"], "first": 1}})
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     with pytest.raises(Unbalanced, match="of a plan with 9"):
         inline.run(repository, recovery, Phase.READ, settings)

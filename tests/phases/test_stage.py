@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from cdr_core.errors import CorruptChannelState
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases import stage
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import cells, source, staged
+from cdr_core.rescale import cells, source
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.scanning import salvage_channel
@@ -45,15 +44,8 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "LONGEST_REQUEST", 16 * 1024)
 
 
-@pytest.fixture(autouse=True)
-def nothing_staged() -> Iterator[None]:
-    """What this process was told of a recovery's copy ends with its test."""
-    yield
-    staged._indexes.clear()
-
-
 def begin(checkpoint: FixtureCheckpoint, where: str, to: Path, on_corrupt: str = "fail") -> Started:
-    for cached in (source.open_planned, source._slices, source._fetched):
+    for cached in (source.open_planned, source._fetched):
         cached.cache_clear()  # each run starts as a process of its own would
     return inline.start(RecoveryRequest(where, str(checkpoint.spec), "2", f"parquet:{to}", on_corrupt=on_corrupt))
 

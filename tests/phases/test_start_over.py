@@ -72,6 +72,17 @@ def test_the_same_start_over_again_finds_what_it_made(checkpoint: FixtureCheckpo
     assert again == [f"{first}-g2"] * 3
 
 
+def test_a_retried_start_over_does_not_undo_a_later_one(checkpoint: FixtureCheckpoint, tmp_path: Path) -> None:
+    """A task of the first run is retried after a second run has replaced what the first one made."""
+    to = tmp_path / "out"
+    repository, _, _ = inline.start(_request(checkpoint, to, "5"))
+    second = _over(repository, _request(checkpoint, to, "4", replace="run-1"))
+    third = _over(repository, _request(checkpoint, to, "3", replace="run-2"))
+    with pytest.raises(Replaced, match=f"{second} was replaced by {third}; run: cdr resume {third}"):
+        _over(repository, _request(checkpoint, to, "4", replace="run-1"))
+    assert len(repository.recoveries()) == 3
+
+
 def test_replace_without_an_older_recovery_just_creates(checkpoint: FixtureCheckpoint, tmp_path: Path) -> None:
     repository, first, _ = inline.start(_request(checkpoint, tmp_path / "out", replace="one"))
     assert repository.recovery(first).generation == 1
@@ -102,8 +113,7 @@ def test_the_target_decides_what_is_published(
     """Published, and the process died before it could say so: the rows know an intent only."""
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
-    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, phase, settings)
+    inline.run_to(Phase.DRAIN, repository, first, settings)
     publish = ParquetSink.publish
 
     def publish_and_die(self: ParquetSink, *arguments: Any) -> Any:
@@ -140,8 +150,7 @@ def test_an_old_generation_that_wakes_and_publishes_is_not_published_twice(
     """It was paused behind its last question, and wakes when the next generation is about to publish."""
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
-    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, phase, settings)
+    inline.run_to(Phase.DRAIN, repository, first, settings)
     publish, second = ParquetSink.publish, []
 
     def paused(self: ParquetSink, base: str, publication: Any) -> Any:
@@ -173,8 +182,7 @@ def test_prepared_output_of_a_replaced_generation_goes_when_a_later_one_is_done(
 ) -> None:
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
-    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, first, phase, settings)
+    inline.run_to(Phase.DRAIN, repository, first, settings)
     prepared = {path for path in to.rglob("*.parquet") if first in str(path)}
     assert prepared
     second = _over(repository, _request(checkpoint, to, "3", replace="one"))

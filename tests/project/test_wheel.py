@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.checkpoints import FIXTURES, unpack
+from cdr_airflow.shipped import Shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = 15
@@ -27,18 +27,11 @@ pytestmark = pytest.mark.timeout(MINUTES * 60)
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, and a folder to work in."""
+    """An environment with the wheel, a folder to work in, and the demo's checkpoint there."""
 
     bin: Path
     folder: Path
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "a_p3_thr0" / "chk-2"
-
-    @property
-    def spec(self) -> Path:
-        return self.folder / "spec.yaml"
+    demo: Shipped
 
     def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment as a user without any other setting would."""
@@ -72,9 +65,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     pip = [str(folder / "venv" / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*pip, f"{wheel}[spark]"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    unpack(FIXTURES / "flink-2.3.0" / "a_p3_thr0.tar.gz", folder)
-    (folder / "spec.yaml").write_bytes((FIXTURES / "specs" / "a.yaml").read_bytes())
-    return Installed(folder / "venv" / "bin", folder)
+    demo = Shipped(folder / "demo")
+    demo.unpack()
+    return Installed(folder / "venv" / "bin", folder, demo)
 
 
 def last_object(done: subprocess.CompletedProcess[str]) -> Any:
@@ -93,8 +86,8 @@ def test_the_wheel_has_the_migrations_and_no_optional_library(wheel: Path) -> No
 
 
 def test_the_wheel_recovers_and_verifies_outside_of_the_checkout(installed: Installed) -> None:
-    asked = ("--spec", installed.spec, "--parallelism", "2", "--to", f"parquet:{installed.folder / 'out'}")
-    value = last_object(installed.cdr("recover", installed.checkpoint, *asked, "--json"))
+    asked = ("--spec", installed.demo.spec, "--parallelism", "2", "--to", f"parquet:{installed.folder / 'out'}")
+    value = last_object(installed.cdr("recover", installed.demo.checkpoint, *asked, "--json"))
     assert (value["state"], value["verdict"], value["records"]) == ("DONE", "balanced", 1878)
     verified = installed.cdr("verify", value["receipt"])
     assert verified.returncode == 0, verified.stderr
@@ -106,7 +99,7 @@ def test_the_wheel_recovers_and_verifies_outside_of_the_checkout(installed: Inst
     ("target", "extra"), [("paimon:/warehouse/db.t", "paimon"), ("iceberg:catalog/db.t", "iceberg")]
 )
 def test_an_absent_library_is_a_sentence_with_its_extra(installed: Installed, target: str, extra: str) -> None:
-    source = ("--source", installed.checkpoint, "--spec", installed.spec)
+    source = ("--source", installed.demo.checkpoint, "--spec", installed.demo.spec)
     done = installed.cdr("verify", *source, "--output", target)
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Whether a wrong key or type of a job spec is refused, or at least said."""
+"""Whether a wrong key or type of a job spec is refused, or at least reported."""
 
 from __future__ import annotations
 

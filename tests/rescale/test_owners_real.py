@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cdr_core.audit.independent.checkpoint import Channel
@@ -13,7 +14,7 @@ from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
 from cdr_core.audit.independent.spec import read_spec as read_independently
 from cdr_core.rescale.carried import bytes_of_runs
 from cdr_core.rescale.elements import element_batches
-from cdr_core.rescale.exact import count_channel
+from cdr_core.rescale.exact import count_records
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
@@ -69,11 +70,10 @@ def test_every_record_of_a_real_checkpoint_gets_the_owner_of_its_key_group(
     found = {(r["gate"], r["up"], r["down"], r["pos"]): r["owner"] for r in rows if r["kind"] == "record"}
     assert found == expected
     assert all(row["owner"] is None for row in rows if row["kind"] != "record")
-    counts: Counter[int] = Counter()
-    for channel_number, channel in enumerate(plan.channels):
-        counted = count_channel(plan, channel_number)
-        counts += Counter({plan.subtasks[s].index: n for s, n in zip(channel.subtasks, counted.records, strict=True)})
-    assert counts == Counter(expected.values())
+    counted, counts = count_records(plan), Counter[int]()
+    for line, subtask in enumerate(plan.channels.subtask_of_lines(np.arange(len(counted.records))).tolist()):
+        counts[plan.subtasks[subtask].index] += int(counted.records[line])
+    assert +counts == Counter(expected.values())
     context = FilterContext(enabled=True, page_size=4096, spill_dirs=(str(tmp_path),))
     with closing(Selector(plan, context)) as selector:
         selected = [

@@ -148,6 +148,7 @@ def _settings(draw: Random, home: Path, source: Source, patch: pytest.MonkeyPatc
     segment, pages = draw.choice(SIZES_OF_REAL if source.real else SIZES)
     values = {
         "CDR_HOME": str(home),
+        "CDR_TABLE_RAW": "true",
         "CDR_PAGE_SIZE": "4KiB",
         "CDR_MEMORY_BUDGET": f"{4 * pages}KiB",
         "CDR_SEGMENT_SIZE": segment,

@@ -19,6 +19,7 @@ NEW = 2
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A small checkpoint, and settings by which its drain is long enough to be cut."""
+    monkeypatch.setenv("CDR_TABLE_RAW", "true")
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "16KiB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "1KiB")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdr_core.drain.drainer import Drainer
-from cdr_core.drain.remaining import Remaining
-from cdr_core.drain.subtask import RecoveringSubtask
+from cdr_core.drain.elements import SegmentElements
+from cdr_core.drain.state import DrainState, Longs
 from cdr_core.metadata import Phase
 from cdr_core.phases.draining import task
-from tests.drain.test_threads import SlowCut
+from cdr_core.spill.set_reader import Segment
 from tests.seeds import seven_to_two
 from tests.seeds.__main__ import as_line, journal_of, sentence, summary
 from tests.seeds.expected import Compared, compare
@@ -37,24 +35,36 @@ def test_seven_to_two_with_crashes_and_checkpoints_loses_nothing(
     assert done.is_exact, done
 
 
-class LateCopy(Drainer):
-    """Marks the channels and copies its position only later: what it delivers in between is in neither part."""
+class Repeats(DrainState):
+    """Cuts say what was delivered before the last segment, whose rows are in the files already."""
 
-    def snapshot_and_insert_markers(self, checkpoint: int) -> Remaining:
-        super().snapshot_and_insert_markers(checkpoint)
-        time.sleep(0.002)
-        return self._tail.remaining()
+    _before: dict[str, Any] | None = None
+
+    def taken(self, segment: Segment, skip: Longs | None) -> SegmentElements:
+        self._before = super().to_columns()
+        return super().taken(segment, skip)
+
+    def to_columns(self) -> dict[str, Any]:
+        return self._before or super().to_columns()
 
 
-@pytest.mark.parametrize("broken", [SlowCut, LateCopy])
-def test_the_same_runs_catch_a_drainer_whose_cut_is_torn(
-    checkpoints: tuple[Source, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: type[Drainer]
+class Forgets(DrainState):
+    """Cuts say that one element more of each channel was delivered."""
+
+    def to_columns(self) -> dict[str, Any]:
+        columns = super().to_columns()
+        return {**columns, "delivered": columns["delivered"] + 1}
+
+
+@pytest.mark.parametrize("broken", [Repeats, Forgets])
+def test_the_same_runs_catch_a_drain_whose_cut_is_torn(
+    checkpoints: tuple[Source, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: type[DrainState]
 ) -> None:
     """002-12: one that repeats and one that forgets; the ledger stops either before anything is published.
 
-    Every run dies after a checkpoint and has pages to spare, or one would wait long for the worst moment.
+    Every run dies after a checkpoint, or one would wait long for the worst moment.
     """
-    monkeypatch.setattr(task, "RecoveringSubtask", partial(RecoveringSubtask, drainer=broken))
+    monkeypatch.setattr(task, "DrainState", broken)
     monkeypatch.setattr(seven_to_two, "SIZES", (("1KiB", 16),))
     monkeypatch.setattr(seven_to_two, "PAUSES", (0.001,))
     monkeypatch.setattr(seven_to_two, "bad_luck", lambda _: [Crash(Phase.DRAIN, "checkpoint.completed")] * 3)

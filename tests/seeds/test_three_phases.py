@@ -30,11 +30,12 @@ MORE = 5
 
 @pytest.fixture(autouse=True)
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest page there is, a few of them, and a consumer that takes its time with each."""
+    """The smallest page there is, a few of them, segments of one record, and a drain that takes its time with each."""
+    monkeypatch.setenv("CDR_TABLE_RAW", "true")
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "64KiB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "8KiB")
-    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.005")
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.04")
     monkeypatch.setattr(task, "LISTEN_SECONDS", 0.005)
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.02)
 
@@ -76,7 +77,7 @@ def test_a_checkpoint_of_a_running_recovery_is_recovered_and_completes_five_more
         exported = export_checkpoint(repository, recovery, number, str(tmp_path / "second"))
         child.kill()
     row = next(row for row in repository.checkpoints(recovery) if row.checkpoint_id == number)
-    assert in_flight(row) > 0, "it was taken while the drain was under way"
+    assert in_flight(repository, recovery, row) > 0, "it was taken while the drain was under way"
     assert exported.records == len(records)
     assert output.manifest(tmp_path / "never") is None
     repository.close()

@@ -1,19 +1,21 @@
-"""Two inputs through the real phases: a reader that wants one of them first, an end that must wait, memory."""
+"""Two inputs through the real phases: in the least memory, and with an end that must wait."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdr_core.drain.pages import Page
-from cdr_core.drain.subtask import RecoveringSubtask
 from cdr_core.errors import PhaseRefused
 from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
+from cdr_core.phases import read as phase_read
 from cdr_core.phases.draining import task
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.rescale import scan_batch
+from cdr_core.rescale.batch import BatchSource, ChannelBatch, Longs
+from cdr_core.rescale.plan import Plan
 from cdr_core.settings import Settings
 from tests.seeds.expected import Place, Record, compare, records_of
 from tests.seeds.seven_to_two import SPEC
@@ -30,6 +32,7 @@ Spilled = tuple[Repository, str, Settings]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDR_TABLE_RAW", "true")
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "4KiB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "512")
@@ -50,23 +53,12 @@ def spilled(source: str, spec: str, to: Path) -> Spilled:
     return started
 
 
-class InputOneFirst(RecoveringSubtask):
-    """What a task with a selective reader does: nothing of input 0 as long as input 1 is in recovery."""
-
-    def poll(self, timeout: float = 0.0, gates: Collection[int] | None = None) -> Page | None:
-        del gates
-        page = super().poll(timeout, None if self.is_live(1) else {1})
-        assert page is None or page.gate == 1 or self.is_live(1)
-        return page
-
-
 @pytest.mark.timeout(300 + 30 * RUNS)
 @pytest.mark.parametrize("checkpoints", ["true", "false"])
-def test_a_task_that_reads_one_input_first_drains_both(
+def test_both_inputs_are_drained_in_the_least_memory(
     two_inputs: tuple[str, dict[Place, Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
 ) -> None:
-    """002-50, 002-09, 002-33, 002-34, E24: with a single page and every core busy, whether or not it can be cut."""
-    monkeypatch.setattr(task, "RecoveringSubtask", InputOneFirst)
+    """002-50: one input after the other, with every core busy, whether or not the drain can be cut."""
     monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", checkpoints)
     source, records = two_inputs
     with contention():
@@ -97,4 +89,33 @@ def test_inputs_that_ended_before_the_drain_began_do_not_end_the_recovery(
         assert child.wait() == 0, "a commit that is refused does not disturb the drain"
     inline.run(repository, recovery, Phase.COMMIT, settings)
     assert compare(output.rows(tmp_path / "out"), records, NEW).is_exact
+    repository.close()
+
+
+def test_a_task_reads_its_channels_one_after_another(
+    two_inputs: tuple[str, dict[Place, Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """000-21: large ones alone, neighbours that are small together; none out of order, none twice."""
+    read: list[list[int]] = []
+    opened, scanned = BatchSource.open, phase_read.scan_channel
+
+    def together(source: BatchSource, numbers: Longs, *more: Any) -> ChannelBatch:
+        read.append(numbers.tolist())
+        return opened(source, numbers, *more)
+
+    def alone(plan: Plan, number: int, *more: Any) -> Any:
+        read.append([number])
+        return scanned(plan, number, *more)
+
+    monkeypatch.setattr(scan_batch, "BATCH_CHANNELS", 5)
+    monkeypatch.setattr(scan_batch, "LARGE", 1000)
+    monkeypatch.setattr(BatchSource, "open", together)
+    monkeypatch.setattr(phase_read, "scan_channel", alone)
+    request = RecoveryRequest(two_inputs[0], str(SPEC), str(NEW), f"parquet:{tmp_path / 'out'}")
+    repository, recovery, settings = inline.start(request)
+    inline.run(repository, recovery, Phase.READ, settings)
+    assert {len(numbers) > 1 for numbers in read} == {True, False}
+    numbers = [number for each in read for number in each]
+    assert len(numbers) > 50
+    assert numbers == list(range(len(numbers)))
     repository.close()

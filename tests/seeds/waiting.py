@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cdr_core.drain.remaining import Remaining, whole
 from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.mailbox import WHOLE
+from cdr_core.phases.unit import load_plan
 from cdr_core.phases.workspace import read_json
-from cdr_core.spill.segments import SpillSet
+from cdr_core.spill.sets import SpillSet
+from cdr_core.storage.columns import unpack_columns
 from tests.support import inline
 
 SECONDS = 120.0
@@ -26,15 +26,17 @@ class NotEnoughCheckpoints(AssertionError):
     """Time is over, or the drain is, and fewer came than were waited for."""
 
 
-def in_flight(row: RecoveryCheckpoint) -> int:
-    """Bytes that a complete recovery checkpoint leaves to be drained, over all subtasks."""
+def in_flight(repository: Repository, recovery: str, row: RecoveryCheckpoint) -> int:
+    """Elements that a complete recovery checkpoint leaves to be drained, over all subtasks."""
+    plan_uri = repository.recovery(recovery).plan_uri
+    assert plan_uri is not None
     left = 0
-    for cut in read_cuts(row).values():
-        said = cut["body"]["remaining"]
-        if said is None:
-            continue
-        spill_set = SpillSet.from_json(read_json(cut["body"]["manifest"]))
-        left += (whole(spill_set) if said == WHOLE else Remaining.from_json(said)).bytes(spill_set)
+    for cut in read_cuts(row, load_plan(plan_uri)).values():
+        body = cut["body"]
+        if not body.get("finished"):
+            spill_set = SpillSet.from_json(read_json(body["manifest"]))
+            left += int(spill_set.columns["piece_elements"].sum())
+            left -= int(unpack_columns(body["columns"])["delivered"].sum()) if body["columns"] else 0
     return left
 
 
@@ -48,7 +50,7 @@ def wait_for_checkpoints(
         over = time.monotonic() > deadline or _is_drained(repository, recovery)
         for row in repository.checkpoints(recovery):
             if row.state in COMPLETE and row.checkpoint_id not in counts:
-                counts[row.checkpoint_id] = not with_in_flight or in_flight(row) > 0
+                counts[row.checkpoint_id] = not with_in_flight or in_flight(repository, recovery, row) > 0
         found = [number for number, counted in counts.items() if counted]
         if len(found) >= n:
             return found

@@ -48,13 +48,13 @@ def test_on_a_classic_session_checkpoints_complete_and_a_task_that_dies_goes_on_
     with Repository.open(settings.database_url) as repository:
         rows = repository.checkpoints(summary["recovery"])
         assert len([row for row in rows if row.state in COMPLETE]) >= 2
-        results = [unit.result for unit in repository.units(summary["recovery"], Phase.DRAIN)]
-        again = [result for result in results if result["resumed_from"] != "start"]
+        units = repository.units(summary["recovery"], Phase.DRAIN)
+        again = [unit for unit in units if unit.result["resumed_from"] != "start"]
         assert len(again) == 1, "only the task that died"
-        assert 0 < again[0]["records_here"] < sum(line["records"] for line in again[0]["ledger"])
+        assert 0 < again[0].result["records_here"] < again[0].records
         sweep(repository, settings)
     left = {path.name for path in (settings.home / "workspace").rglob("*") if path.is_file()}
-    assert left == {"plan.json", "receipt.json"}
+    assert left == {"ledger.parquet", "plan.json", "receipt.json"}
 
 
 def test_executors_of_a_cluster_are_told_where_s3_is_and_no_credential(

@@ -119,9 +119,9 @@ class Recovery:
         return [row for file in files for row in pq.read_table(pa.BufferReader(file)).to_pylist()]
 
     def drained(self) -> dict[int, dict[str, Any]]:
-        """Results of the drain by subtask."""
+        """Results of the drain by subtask, with the records of the whole subtask."""
         units = self.repository.units(self.id, Phase.DRAIN)
-        return {int(unit.result["subtask"]): dict(unit.result) for unit in units}
+        return {int(unit.result["subtask"]): {**unit.result, "records": unit.records} for unit in units}
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_lost_executor_costs_only_its_own_subtasks(
     again = [result for result in results.values() if result["resumed_from"] != "start"]
     assert len(again) == 1, [result["resumed_from"] for result in results.values()]
     assert recovery.completed() >= 2
-    assert 0 < again[0]["records_here"] < sum(line["records"] for line in again[0]["ledger"])
+    assert 0 < again[0]["records_here"] < again[0]["records"]
     written = [log.read_text() for log in cluster.folder.glob("*.log")] + [json.dumps(_receipt(recovery)), *lines]
     assert not any(SECRET_KEY in text for text in written)
     _only_files_that_are_swept_were_left(recovery)
@@ -190,7 +190,7 @@ def _only_files_that_are_swept_were_left(recovery: Recovery) -> None:
     swept = sweep(recovery.repository, settings_module.load(recovery.environment))
     assert all(leftover.removed for leftover in swept.leftovers)
     left = {uri.rpartition("/")[2] for uri, _ in S3Storage().walk(recovery.workspace)}
-    assert left == {"plan.json", "receipt.json"}
+    assert left == {"ledger.parquet", "plan.json", "receipt.json"}
     manifest = json.loads(S3Storage().read(S3Storage().list(f"{recovery.target}/_cdr")[-1]))
     named = {f"{recovery.target}/{file['path']}" for file in manifest["files"]}
     data = {uri for uri, _ in S3Storage().walk(f"{recovery.target}/data")}

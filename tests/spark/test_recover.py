@@ -97,7 +97,7 @@ def test_each_phase_runs_by_plain_spark_submit(
 def test_one_phase_runs_by_the_shell_and_the_next_but_one_is_refused(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CDR_SPARK_IDLE", "10s")  # nobody comes back to this server
+    monkeypatch.setenv("CDR_SPARK_IDLE", "10s")  # no later phase uses this server
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     arguments = [str(checkpoint.path), "--spec", str(checkpoint.spec), "--parallelism", "2"]
     created = cdr("recover", *arguments, "--to", f"parquet:{tmp_path}/out", "--create-only", "--json")

@@ -23,7 +23,7 @@ def make_slow(monkeypatch: pytest.MonkeyPatch, faults: str = SLOWLY) -> None:
     """Small pages, few of them, and a consumer that takes its time."""
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "64KiB")
-    monkeypatch.setenv("CDR_SEGMENT_SIZE", "8KiB")
+    monkeypatch.setenv("CDR_SEGMENT_SIZE", "4KiB")
     monkeypatch.setattr(task, "LISTEN_SECONDS", 0.005)
     if faults:
         monkeypatch.setenv("CDR_FAULTS", faults)

@@ -18,7 +18,7 @@ from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.phases.driver import Drive, run_phase, stored_result
 from cdr_core.phases.main import own_runner
 from cdr_core.phases.request import RecoveryRequest, create_in
-from cdr_core.phases.unit import run_unit
+from cdr_core.phases.unit import end_task, run_unit
 from cdr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,10 +36,13 @@ class InlineWorkers:
         """Nobody to get ready."""
 
     def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
-        for unit in units:
-            run_unit(payload, unit, 0)
-            self.done.append(f"{drive.phase}/{unit}")
-            on_poll()
+        try:
+            for unit in units:
+                run_unit(payload, unit, 0)
+                self.done.append(f"{drive.phase}/{unit}")
+                on_poll()
+        finally:
+            end_task()
 
     def end(self, drive: Drive) -> None:
         self.ended = True
@@ -89,12 +92,16 @@ def run(
     return run_phase(repository, recovery, phase, attempt.epoch, settings, workers, lambda _: None)
 
 
+def run_to(last: Phase, repository: Repository, recovery: str, settings: Settings) -> Mapping[str, Any]:
+    """The phases up to and including this one; its result."""
+    phases = list(Phase)
+    results = [run(repository, recovery, phase, settings) for phase in phases[: phases.index(last) + 1]]
+    return results[-1]
+
+
 def run_all(repository: Repository, recovery: str, settings: Settings) -> Mapping[str, Any]:
     """All five phases; the result of the last."""
-    result: Mapping[str, Any] = {}
-    for phase in Phase:
-        result = run(repository, recovery, phase, settings)
-    return result
+    return run_to(Phase.COMMIT, repository, recovery, settings)
 
 
 class _ShellWorkers(InlineWorkers):

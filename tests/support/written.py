@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cdr_core.flink.channel_state import ChannelId
-from cdr_core.flink.channel_writer import ChannelStateFile, OwnedChannel, SubtaskSide, WrittenChannel, channel_handles
+from cdr_core.flink.channel_writer import SubtaskSide
 from cdr_core.flink.generate.properties import RETAINED_CHECKPOINT
 from cdr_core.flink.metadata import CheckpointMetadata, OperatorState, RelativeFile, Side, SubtaskState, write_metadata
 from cdr_core.flink.uid import operator_id_of_uid
+from tests.support.channel_writer import ChannelStateFile, OwnedChannel, WrittenChannel, channel_handles
 
 MAX_PARALLELISM = 128
 

@@ -67,6 +67,8 @@ def test_files_of_a_finished_recovery_that_are_kept_go_when_that_was_long_ago() 
     long_over = replace(over, is_old=True)
     assert judge(long_over, 1, "/w/plan") is Why.LONG_OVER
     assert judge(long_over, 1, "/w/set") is None, "somebody reads it"
+    lasting = replace(long_over, lasting=frozenset({"/w/plan"}))
+    assert judge(lasting, 1, "/w/plan") is None, "nothing else has it"
 
 
 def test_the_manifest_of_an_expired_recovery_checkpoint_goes_while_its_recovery_runs() -> None:

@@ -14,7 +14,7 @@ from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.phases.draining import task
 from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
-from tests.support import inline, onepass
+from tests.support import inline
 from tests.versions.frozen import EXPORTED, HOME, SOURCE, SPEC
 from tests.versions.series import SLOWLY, Series
 
@@ -49,10 +49,7 @@ def run_phase(series: Series, phase: Phase, recovery: str) -> None:
     now = settings.load()
     workers = inline.ThreadedWorkers() if series.threads and phase is Phase.DRAIN else inline.InlineWorkers()
     with Repository.open(now.database_url) as repository:
-        if not series.options.get("one_pass") or phase is Phase.COMMIT:
-            inline.run(repository, recovery, phase, now, workers)
-        elif phase is Phase.READ:
-            onepass.one_pass(repository, recovery, now, workers)
+        inline.run(repository, recovery, phase, now, workers)
 
 
 def export(recovery: str) -> None:

@@ -95,7 +95,7 @@ def versions() -> list[Version]:
 
 @contextmanager
 def occupied() -> Iterator[None]:
-    """Hold ``ROOT`` for this process; it is removed at the end. A ``ROOT`` of somebody else is refused."""
+    """Hold ``ROOT`` for this process; it is removed at the end. A ``ROOT`` that these tests did not make is refused."""
     lock = Path(tempfile.gettempdir()) / f"{ROOT.name}.lock"
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -12,14 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from cdr_core.audit.independent.framing import Elements, find_elements
+import numpy as np
+
+from cdr_core.audit.independent.channel_handles import Handle
+from cdr_core.audit.independent.framing import Elements, Frames, Longs, broken_at, find_frames
 from cdr_core.audit.independent.handles import Stream
-from cdr_core.audit.independent.metadata import Handle, Metadata, Operator, Place, read_metadata
+from cdr_core.audit.independent.links import Links, links_of
+from cdr_core.audit.independent.metadata import Metadata, Operator, read_metadata
 from cdr_core.audit.independent.spec import Exchange
 from cdr_core.errors import Corrupt, CorruptChannelState, SpecRefused, Unreadable, Where
 from cdr_core.storage import join, storage_for
 
 _PIECE = 16 * 1024 * 1024
+BLOCK_BYTES, BLOCK_CHANNELS = 16 * 1024 * 1024, 65_536
+"""Channels are read in blocks of up to so many bytes and channels (a channel is never divided)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,6 +40,48 @@ class Channel:
         return f"{self.exchange} {self.up}→{self.down}"
 
 
+Damaged = dict[int, Corrupt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Consecutive channels of an exchange: channel c of ``up[c]`` and ``down[c]`` is ``data[begins[c]:begins[c + 1]]``.
+
+    ``borders`` is where output state begins; ``damaged`` says by channel why not all of its bytes could be read.
+    """
+
+    exchange: str
+    up: Longs
+    down: Longs
+    data: bytes
+    begins: Longs
+    borders: Longs
+    frames: Frames
+    damaged: Damaged
+    where: Where
+
+    @classmethod
+    def of(
+        cls, where: Where, up: Longs, down: Longs, data: bytes, begins: list[int], borders: list[int], damaged: Damaged
+    ) -> Block:
+        bounds = np.array(begins, np.int64)
+        frames = find_frames(data, bounds)
+        return cls(str(where.exchange), up, down, data, bounds, np.array(borders, np.int64), frames, damaged, where)
+
+    def channel(self, number: int) -> Channel:
+        return Channel(self.exchange, int(self.up[number]), int(self.down[number]))
+
+    def elements(self, number: int) -> Elements:
+        """Those of one channel, with offsets in its own bytes."""
+        begin, end = self.begins[number : number + 2].tolist()
+        mine = slice(*self.frames.first[number : number + 2].tolist())
+        starts, ends = ((each[mine] - begin).tolist() for each in (self.frames.starts, self.frames.ends))
+        where = replace(self.where, subtask=int(self.down[number]), channel=int(self.up[number]))
+        broken = broken_at(self.frames.wrong.get(number, ""), ends[-1] if ends else 0, where)
+        border = int(self.borders[number]) - begin
+        return Elements(self.data[begin:end], starts, ends, border, self.damaged.get(number, broken))
+
+
 class Checkpoint:
     """An open checkpoint; files stay mapped until it is closed. Everything damaged is a ``Corrupt`` with its place."""
 
@@ -45,6 +93,7 @@ class Checkpoint:
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.metadata: Metadata = read_metadata(data, address)
         self._files: dict[str, mmap.mmap | bytes] = {}
+        self._streams: dict[Stream, mmap.mmap | bytes] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> Checkpoint:
@@ -53,22 +102,14 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def channels(self, exchange: Exchange) -> list[Channel]:
+    def links(self, exchange: Exchange) -> Links:
         """Every virtual channel of the exchange that has state on either side, in order."""
-        upstream, downstream = self.ends(exchange)
-        near = self._neighbours(exchange)
-        received = [at for at in downstream.inputs if at.a == exchange.gate]
-        sent = [at for at in upstream.outputs if at.a == exchange.partition]
-        found = {(near.ups[at.subtask][at.b] if near else at.b, at.subtask) for at in received}
-        found |= {(at.subtask, near.downs[at.subtask][at.b] if near else at.b) for at in sent}
-        for up, down in sorted(found):
-            if up >= upstream.parallelism or down >= downstream.parallelism:
-                raise CorruptChannelState(
-                    f"a channel from subtask {up} to {down} is beyond the parallelism of its ends",
-                    where=Where(checkpoint=self.directory, exchange=exchange.name),
-                    hint="check that the spec connects the right operators, gates and partitions",
-                )
-        return [Channel(exchange.name, up, down) for up, down in sorted(found)]
+        return links_of(*self.ends(exchange), exchange, self.directory)
+
+    def channels(self, exchange: Exchange) -> list[Channel]:
+        """The same, one by one."""
+        links = self.links(exchange)
+        return [Channel(exchange.name, *ends) for ends in zip(links.up.tolist(), links.down.tolist(), strict=True)]
 
     def ends(self, exchange: Exchange) -> tuple[Operator, Operator]:
         """Upstream and downstream operator."""
@@ -83,8 +124,9 @@ class Checkpoint:
         present = set()
         for o in self.metadata.operators:
             for word, side in (("gate", o.inputs), ("partition", o.outputs)):
-                left = {at: handle for at, handle in side.items() if (o.id, word, at.a) not in claimed}
-                present |= {(o.id, word, at.a) for at, handle in left.items() if self._holds_bytes(handle)}
+                for a in {*np.unique(side.a).tolist()}:
+                    mine = np.flatnonzero(side.a == a) if (o.id, word, a) not in claimed else np.zeros(0, np.int64)
+                    present |= {(o.id, word, a) for handle in side.take(mine) if handle and self._holds_bytes(handle)}
         return [f"operator {id_}, {word} {number}" for id_, word, number in sorted(present)]
 
     def _holds_bytes(self, handle: Handle) -> bool:
@@ -94,78 +136,96 @@ class Checkpoint:
 
     def elements(self, exchange: Exchange, channel: Channel) -> Elements:
         """The channel's elements up to its end, or up to the first damage, which ``broken`` then names."""
+        links = self.links(exchange)
+        found = np.flatnonzero((links.up == channel.up) & (links.down == channel.down))
+        return next(self._blocks(exchange, links, found)).elements(0)
+
+    def blocks(self, exchange: Exchange) -> Iterator[Block]:
+        """All channels of the exchange, in order."""
+        links = self.links(exchange)
+        return self._blocks(exchange, links, np.arange(len(links.up)))
+
+    def _blocks(self, exchange: Exchange, links: Links, numbers: Longs) -> Iterator[Block]:
         upstream, downstream = self.ends(exchange)
         name = downstream.uid or downstream.name or downstream.id
-        where = Where(self.directory, exchange.name, name, channel.down, exchange.gate, channel.up)
-        near = self._neighbours(exchange)
-        source = near.ups[channel.down].index(channel.up) if near else channel.up
-        goal = near.downs[channel.up].index(channel.down) if near else channel.down
-        received = downstream.inputs.get(Place(channel.down, exchange.gate, source))
-        sent = upstream.outputs.get(Place(channel.up, exchange.partition, goal))
-        before, hole = self._bytes(received, where)
-        after, second_hole = self._bytes(sent, where) if hole is None else (b"", hole)
-        found = find_elements(before + after, len(before), where)
-        return found if hole is None and second_hole is None else replace(found, broken=hole or second_hole)
-
-    def _neighbours(self, exchange: Exchange) -> Neighbours | None:
-        """Who is connected with whom where channels are numbered by that; ``None`` where by all of the other end."""
-        if exchange.partitioner not in ("forward", "rescale"):
-            return None
-        upstream, downstream = self.ends(exchange)
-        near = pointwise(upstream.parallelism, downstream.parallelism)
-        received = [at for at in downstream.inputs if at.a == exchange.gate]
-        sent = [at for at in upstream.outputs if at.a == exchange.partition]
-        fits = all(at.b < len(near.ups.get(at.subtask, ())) for at in received)
-        return near if fits and all(at.b < len(near.downs.get(at.subtask, ())) for at in sent) else None
+        where = Where(self.directory, exchange.name, name, gate=exchange.gate)
+        done = 0
+        while done < len(numbers):
+            some = numbers[done : done + BLOCK_CHANNELS]
+            received, sent = downstream.inputs.take(links.received[some]), upstream.outputs.take(links.sent[some])
+            parts: list[bytes] = []
+            begins, borders, size = [0], [], 0
+            damaged: Damaged = {}
+            for number, handles in enumerate(zip(received, sent, strict=True)):
+                before, hole = self._bytes(handles[0], where)
+                after, hole = self._bytes(handles[1], where) if hole is None else (b"", hole)
+                if hole is not None:
+                    damaged[number] = self._placed(hole, int(links.up[some[number]]), int(links.down[some[number]]))
+                parts += (before, after)
+                borders.append(size + len(before))
+                size += len(before) + len(after)
+                begins.append(size)
+                if size >= BLOCK_BYTES:
+                    break
+            mine = some[: len(borders)]
+            done += len(mine)
+            yield Block.of(where, links.up[mine], links.down[mine], b"".join(parts), begins, borders, damaged)
 
     def _bytes(self, handle: Handle | None, where: Where) -> tuple[bytes, Corrupt | None]:
         """One side's bytes up to its end, or up to the first that cannot be read, and why."""
         parts: list[bytes] = []
         try:
-            parts.extend(self._chunks(handle, where))
+            if handle is not None and handle.offsets:
+                parts.extend(self._chunks(handle, where))
         except Corrupt as error:
             return b"".join(parts), error
         return b"".join(parts), None
 
-    def _chunks(self, handle: Handle | None, where: Where) -> Iterator[bytes]:
-        if handle is None or not handle.offsets:
-            return
+    def _chunks(self, handle: Handle, where: Where) -> Iterator[bytes]:
         stream = handle.stream
         data = self.data(stream)
         start = stream.start
         end = len(data) if stream.length is None else min(start + stream.length, len(data))
         if start < 0 or data[start : start + 4] != b"\0\0\0\0":
-            raise self._damaged("a channel-state file is cut short or does not begin as one", where, start)
+            what = "a channel-state file is cut short or does not begin as one"
+            raise self._damaged(what, replace(where, offset=start))
         found = 0
         for offset in handle.offsets:
             at = start + offset
             if offset < 4 or at + 4 > end:
-                raise self._damaged("a chunk lies beyond the end of its file", where, offset)
+                raise self._damaged("a chunk lies beyond the end of its file", replace(where, offset=offset))
             length = int.from_bytes(data[at : at + 4], "big", signed=True)
             if length < 0:
-                raise self._damaged(f"a chunk has a length of {length} bytes", where, offset)
+                raise self._damaged(f"a chunk has a length of {length} bytes", replace(where, offset=offset))
             yield data[at + 4 : min(at + 4 + length, end)]
             if at + 4 + length > end:
-                raise self._damaged(f"a chunk of {length} bytes does not fit into its file", where, offset)
+                what = f"a chunk of {length} bytes does not fit into its file"
+                raise self._damaged(what, replace(where, offset=offset))
             found += 4 + length
         # Flink only notes the size, but a chunk whose length field shrank to a record's border shows nowhere else.
         # Inline state counts its header too; a size that the stream cannot hold says nothing.
         if stream.inline is None and found < handle.size <= end - start - 4:
             what = f"the chunks of a channel have {found} bytes, its handle says {handle.size}"
-            raise self._damaged(what, where, handle.offsets[0])
+            raise self._damaged(what, replace(where, offset=handle.offsets[0]))
 
-    def _damaged(self, what: str, where: Where, offset: int) -> CorruptChannelState:
-        hint = "use a checkpoint that is complete"
-        return CorruptChannelState(what, where=replace(where, offset=offset), hint=hint)
+    def _placed(self, hole: Corrupt, up: int, down: int) -> Corrupt:
+        """The error with its channel; one that is about a file as a whole stays as it is."""
+        whole = hole.where.exchange is None
+        return hole if whole else self._damaged(hole.what, replace(hole.where, subtask=down, channel=up))
+
+    def _damaged(self, what: str, where: Where) -> CorruptChannelState:
+        return CorruptChannelState(what, where=where, hint="use a checkpoint that is complete")
 
     def data(self, stream: Stream) -> mmap.mmap | bytes:
         """All bytes of the file that the stream is in, or its own."""
         if stream.inline is not None:
             return stream.inline
-        address = self.address(stream)
-        if address not in self._files:
-            self._files[address] = self._map(address)
-        return self._files[address]
+        if stream not in self._streams:
+            address = self.address(stream)
+            if address not in self._files:
+                self._files[address] = self._map(address)
+            self._streams[stream] = self._files[address]
+        return self._streams[stream]
 
     def address(self, stream: Stream) -> str:
         """Where the file of a stream is that is not inline."""
@@ -190,28 +250,6 @@ class Checkpoint:
         file = self._open.enter_context(_fetched(address) if "://" in address else _opened(Path(address)))
         size = file.seek(0, 2)
         return self._open.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """By subtask, the subtasks of the other end that it is connected with, in the order of its channels."""
-
-    ups: dict[int, list[int]]
-    downs: dict[int, list[int]]
-
-
-def pointwise(ups: int, downs: int) -> Neighbours:
-    """As Flink connects subtasks of a forward or rescale exchange: the smaller end deals out the larger one evenly."""
-    if ups >= downs:
-        pairs = [(up, down) for down in range(downs) for up in range(down * ups // downs, (down + 1) * ups // downs)]
-    else:
-        bounds = [(up * downs + ups - 1) // ups for up in range(ups + 1)]
-        pairs = [(up, down) for up in range(ups) for down in range(bounds[up], bounds[up + 1])]
-    near = Neighbours({}, {})
-    for up, down in pairs:
-        near.ups.setdefault(down, []).append(up)
-        near.downs.setdefault(up, []).append(down)
-    return near
 
 
 def plain_address(address: str) -> str:

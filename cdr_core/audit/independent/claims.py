@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdr_core.audit.independent.checkpoint import Channel
-from cdr_core.audit.independent.digests import Expected
-from cdr_core.audit.independent.framing import KINDS
 from cdr_core.audit.independent.report import Difference, Kind, Totals
 from cdr_core.errors import Refused, Unreadable
 
-VERSION = 1
+VERSIONS = (1, 2)
+"""1 lists every line of every ledger, 2 has their digests and the lines in a file."""
+
 SEAL = "receipt_sha256"
 """Field of a receipt: the SHA-256 of everything else in it."""
 
@@ -31,9 +31,14 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """A receipt as it was given."""
+    """A receipt as it was given; ``beside`` is the directory that it was read from, empty where it was no file."""
 
     receipt: Mapping[str, Any]
+    beside: str = ""
+
+    @property
+    def version(self) -> int:
+        return int(self.receipt["version"])
 
     @property
     def recovery(self) -> Mapping[str, Any]:
@@ -45,16 +50,19 @@ class Claims:
         found: Mapping[str, Any] = self.receipt["proof"]
         return found
 
-    def quarantine(self, channel: Channel) -> Quarantine | None:
-        """What of a channel was put aside; ``None`` if nothing was."""
-        for entry in self.proof.get("quarantine", ()):
-            if _channel(entry) == channel:
-                return Quarantine(int(entry["from_pos"]), int(entry["offset"]), entry.get("records"))
-        return None
+    @property
+    def quarantine(self) -> dict[Channel, Quarantine]:
+        """What was put aside, by channel."""
+        entries = reversed(self.proof.get("quarantine", ()))
+        return {_channel(e): Quarantine(int(e["from_pos"]), int(e["offset"]), e.get("records")) for e in entries}
 
-    def dropped(self, channel: Channel) -> set[int]:
-        """Positions of a channel's records that the user asked to leave out."""
-        return {int(d["pos"]) for d in self.proof.get("dropped_by_request", ()) if _channel(d) == channel}
+    @property
+    def dropped(self) -> dict[Channel, set[int]]:
+        """Positions of records that the user asked to leave out, by channel."""
+        found: dict[Channel, set[int]] = {}
+        for entry in self.proof.get("dropped_by_request", ()):
+            found.setdefault(_channel(entry), set()).add(int(entry["pos"]))
+        return found
 
     @property
     def publications(self) -> list[Mapping[str, Any]]:
@@ -78,22 +86,21 @@ class Claims:
         return bool(self.proof.get("quarantine") or self.proof.get("dropped_by_request"))
 
 
-def read_claims(data: bytes, name: str) -> Claims:
-    """A receipt from its JSON; what is none is ``Unreadable``."""
+def read_claims(data: bytes, name: str, beside: str = "") -> Claims:
+    """A receipt from its JSON; what is none is ``Unreadable``. ``beside``: the directory it was read from."""
     try:
         receipt = json.loads(data)
-        claims = Claims(receipt)
+        claims = Claims(receipt, beside)
         version = receipt["version"]
         _ = claims.recovery["source"], claims.recovery["target"], claims.proof["ledgers"], receipt["proof_sha256"]
-        for entry in claims.proof.get("quarantine", ()):
-            claims.quarantine(_channel(entry))
-        for entry in claims.proof.get("dropped_by_request", ()):
-            claims.dropped(_channel(entry))
+        _ = claims.quarantine, claims.dropped
+        if version == 2:
+            _ = receipt["ledger"]["uri"], receipt["ledger"]["bytes"], receipt["ledger"]["sha256"]
         _ = claims.recovery["id"], claims.publications[0].get("commit_id"), claims.epochs, claims.sealed
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise Unreadable(f"{name} is no receipt", hint="give the path of a receipt or the id of a recovery") from None
-    if version != VERSION:
-        raise Refused(f"{name} has version {version}, this cdr reads {VERSION}", hint="use the cdr that wrote it")
+    if version not in VERSIONS:
+        raise Refused(f"{name} has version {version}, this cdr reads 1 and 2", hint="use the cdr that wrote it")
     if receipt.get("redacted"):
         hint = "take the receipt by cdr receipt, or give the id of the recovery"
         raise Refused(f"secrets were hidden in {name} when it was downloaded, so it proves nothing", hint=hint)
@@ -140,34 +147,34 @@ def readable(found: Iterator[Difference], part: str) -> list[Difference]:
 def check_sums(claims: Claims) -> Iterator[Difference]:
     """The fingerprints at the receipt's head: the sums of those in the proof's first and last ledger."""
     for side, phase in (("source", "read"), ("published", "commit")):
-        lines = [str(line["fingerprint"]) for line in claims.proof["ledgers"].get(phase, ())]
-        words = [sum(int(line[at : at + 16], 16) for line in lines) % (1 << 64) for at in (0, 16)]
+        ledger = claims.proof["ledgers"].get(phase, ())
+        parts = [str(each["fingerprint"]) for each in (ledger if claims.version == 1 else ledger["exchanges"])]
+        words = [sum(int(part[at : at + 16], 16) for part in parts) % (1 << 64) for at in (0, 16)]
         stated, actual = claims.receipt["fingerprint"].get(side), "".join(f"{word:016x}" for word in words)
         if stated != actual:
             what = f"the receipt's fingerprint of the {side} records is {stated}, its proof comes to {actual}"
             yield Difference(Kind.RECEIPT, what)
 
 
-def check_elements(claims: Claims, channels: Mapping[Channel, Expected], in_table: bool) -> Iterator[Difference]:
+def check_elements(claims: Claims, others: Mapping[str, int], in_table: bool) -> Iterator[Difference]:
     """What became of elements that are no records: each of the source's was kept, merged or dropped; a table drops."""
-    there: Counter[str] = Counter()
-    for found in channels.values():
-        there.update(found.others)
+    there = Counter(others)
     ways = claims.receipt.get("other_elements") or {}
     accounted: Counter[str] = Counter()
     for way in ("kept", "merged", "dropped"):
         accounted.update(ways.get(way) or {})
     if +accounted != +there:
-        what = f"the receipt accounts for {_kinds(accounted)}, the source has {_kinds(there)}"
+        what = f"the receipt accounts for {kinds(accounted)}, the source has {kinds(there)}"
         yield Difference(Kind.RECEIPT, what)
     dropped = Counter(claims.receipt["dropped_by_rule"]["elements"])
     expected = there if in_table else Counter(ways.get("dropped") or {})
     if +dropped != +expected:
-        what = f"the receipt says that {_kinds(dropped)} were dropped by rule, there are {_kinds(expected)} to be"
+        what = f"the receipt says that {kinds(dropped)} were dropped by rule, there are {kinds(expected)} to be"
         yield Difference(Kind.RECEIPT, what)
 
 
-def _kinds(counts: Mapping[str, int]) -> str:
+def kinds(counts: Mapping[str, int]) -> str:
+    """Elements that are no records, in words."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "no other elements"
 
 
@@ -182,28 +189,6 @@ def check_totals(claims: Claims, source: Totals, output: Totals, verdict: str) -
                 yield Difference(Kind.RECEIPT, sentence)
     if claims.receipt.get("verdict") != verdict:
         yield Difference(Kind.RECEIPT, f"the receipt says {claims.receipt.get('verdict')!r}, the bytes say {verdict!r}")
-
-
-def check_ledger(claims: Claims, channels: Mapping[Channel, Expected]) -> Iterator[Difference]:
-    """Records, bytes and elements of other kinds of every virtual channel, as the proof's first ledger has them."""
-    stated = {_channel(entry): _line(entry) for entry in claims.proof["ledgers"].get("read", ())}
-    actual = {at: (len(found.positions), found.bytes, dict(found.others)) for at, found in channels.items()}
-    nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
-    for channel in sorted(stated.keys() | actual.keys()):
-        said, there = stated.get(channel, nothing), actual.get(channel, nothing)
-        if said != there:
-            what = f"the receipt's ledger has {_shown(said)}, the source {_shown(there)}"
-            yield Difference(Kind.RECEIPT, what, channel=channel)
-
-
-def _line(entry: Mapping[str, Any]) -> tuple[int, int, dict[str, int]]:
-    others = {kind: count for kind, count in (entry.get("others") or {}).items() if kind in KINDS and count}
-    return entry["records"], entry["bytes"], others
-
-
-def _shown(line: tuple[int, int, dict[str, int]]) -> str:
-    others = "".join(f", {count} {kind}" for kind, count in sorted(line[2].items()))
-    return f"{line[0]} records of {line[1]} bytes{others}"
 
 
 def _channel(entry: Mapping[str, Any]) -> Channel:

@@ -1,103 +1,148 @@
-"""A table against its source, one virtual channel at a time."""
+"""A table against its source: all virtual channels of an exchange at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from cdr_core.audit.independent.checkpoint import Channel
-from cdr_core.audit.independent.digests import Expected, Longs, as_array
+from cdr_core.audit.independent.digests import Longs
 from cdr_core.audit.independent.placement import Ends, misplaced
 from cdr_core.audit.independent.report import Difference, Kind, of_records
 from cdr_core.audit.independent.rows import Rows
+from cdr_core.audit.independent.source import Expected
 from cdr_core.audit.independent.spec import Exchange
 
-_NONE = np.empty(0, np.int64)
-NO_ROWS = Rows(_NONE, _NONE, _NONE, _NONE, _NONE, as_array([]), 0)
+_NOWHERE = Channel("", 0, 0)
+STRANGE = "of a channel that the source does not have"
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an exchange's rows belong: its ends and their new parallelism."""
+    """Where an exchange's rows belong: its ends and their new parallelism. ``by_values``: rows have no raw bytes."""
 
     exchange: Exchange
     ends: Ends
     new_up: int
     new_down: int
+    by_values: bool
 
 
-def compare_channel(channel: Channel, place: Place, expected: Expected, rows: Rows, ordered: bool) -> list[Difference]:
-    """Every expected record exactly once, unchanged, in order and where it belongs; and nothing else."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """Rows beside what they should be: the number of each row's channel (−1 = none of the source's) and, by index, the
+    record of the source at its position (−1 = none), and whether it is this one.
+    """
+
+    numbers: Longs
+    index: Longs
+    equal: Flags
+
+
+def match(expected: Expected, rows: Rows) -> Matched:
+    """Find each row's record by channel and position."""
+    numbers = expected.find(rows.up, rows.down)
+    width = int(expected.positions.max(initial=0)) + 1
+    own = expected.numbers * width + expected.positions
+    inside = (numbers >= 0) & (rows.positions >= 0) & (rows.positions < width)
+    asked = np.where(inside, numbers * width + rows.positions, -1)
+    index = np.searchsorted(own, asked).clip(max=max(len(own) - 1, 0))
+    known = inside & (own[index] == asked) if len(own) else np.zeros(len(asked), bool)
+    equal = known.copy()
+    equal[known] = (expected.digests[index[known]] == rows.digests[known]).all(axis=1)
+    return Matched(numbers, np.where(known, index, -1), equal)
+
+
+def by_channel(exchange: str, kind: Kind, up: Longs, down: Longs, positions: Longs, what: str) -> list[Difference]:
+    """One difference for the records of each channel, in the order of channels; positions stay in theirs."""
+    order = np.lexsort((down, up))
+    ends = np.stack((up[order], down[order]), axis=1)
+    bounds = np.flatnonzero(np.append(True, (ends[1:] != ends[:-1]).any(axis=1))[: len(order)]).tolist()
     return [
-        *_compare_records(channel, expected, rows),
-        *_compare_order(channel, rows, ordered),
-        *_compare_places(channel, place, expected, rows),
+        difference
+        for begin, end in zip(bounds, [*bounds[1:], len(order)], strict=False)
+        for difference in of_records(
+            kind, Channel(exchange, *ends[begin].tolist()), positions[order[begin:end]].tolist(), what
+        )
     ]
 
 
-def _compare_records(channel: Channel, expected: Expected, rows: Rows) -> Iterator[Difference]:
-    known, equal = matches(expected, rows)
+@dataclass(slots=True)
+class _Findings:
+    """Differences of the records of an exchange."""
+
+    exchange: str
+    found: list[Difference] = field(default_factory=list)
+
+    def add(self, kind: Kind, up: Longs, down: Longs, positions: Longs, what: str) -> None:
+        self.found += by_channel(self.exchange, kind, up, down, positions, what)
+
+    def of_rows(self, kind: Kind, rows: Rows, wrong: Flags | Longs, what: str) -> None:
+        self.add(kind, rows.up[wrong], rows.down[wrong], rows.positions[wrong], what)
+
+    def sorted(self) -> list[Difference]:
+        """By channel; those of one channel in the order in which they were found."""
+        return sorted(self.found, key=lambda each: each.channel or _NOWHERE)
+
+
+def compare_rows(place: Place, expected: Expected, rows: Rows, matched: Matched, ordered: bool) -> list[Difference]:
+    """Every expected record exactly once, unchanged, in order and where it belongs; and nothing else."""
+    strange = rows.at(matched.numbers < 0)
+    mine = matched.numbers >= 0
+    rows, matched = rows.at(mine), Matched(matched.numbers[mine], matched.index[mine], matched.equal[mine])
+    found = _Findings(place.exchange.name)
+    _compare_records(found, expected, rows, matched)
+    _compare_order(found, rows, matched, ordered)
+    _compare_places(found, place, expected, rows, matched)
+    return [*found.sorted(), *differences(place.exchange.name, Kind.EXTRA, strange, STRANGE)]
+
+
+def _compare_records(found: _Findings, expected: Expected, rows: Rows, matched: Matched) -> None:
+    known = matched.index >= 0
+    present = np.zeros(len(expected.positions), bool)
+    present[matched.index[known]] = True
+    numbers = expected.numbers[~present]
+    missing = expected.up[numbers], expected.down[numbers], expected.positions[~present]
+    found.add(Kind.MISSING, *missing, "of the source not in the output")
+    found.of_rows(Kind.EXTRA, rows, ~known, "in the output that the source does not have")
     # Of rows that claim one position, the right one comes first and counts; the others are too many.
-    order = np.lexsort((~equal, rows.positions))
-    positions = rows.positions[order]
+    order = np.lexsort((~matched.equal, matched.index))
     again = np.zeros(len(order), bool)
-    again[1:] = positions[1:] == positions[:-1]
-    present = np.isin(expected.positions, positions)
-    yield from of_records(Kind.MISSING, channel, expected.positions[~present], "of the source not in the output")
-    yield from of_records(Kind.EXTRA, channel, positions[~known[order]], "in the output that the source does not have")
-    doubled = again & known[order]
-    yield from of_records(Kind.DOUBLED, channel, positions[doubled], "in the output more than once")
-    changed = known[order] & ~equal[order] & ~again
-    yield from of_records(Kind.CHANGED, channel, positions[changed], "changed")
+    again[order[1:]] = matched.index[order[1:]] == matched.index[order[:-1]]
+    found.of_rows(Kind.DOUBLED, rows, again & known, "in the output more than once")
+    found.of_rows(Kind.CHANGED, rows, known & ~matched.equal & ~again, "changed")
 
 
-def matches(expected: Expected, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Per row: whether the source has a record at its position, and whether it is this one."""
-    if not len(expected.positions):
-        nothing = np.zeros(len(rows.positions), bool)
-        return nothing, nothing
-    index = np.searchsorted(expected.positions, rows.positions).clip(max=len(expected.positions) - 1)
-    known = expected.positions[index] == rows.positions
-    return known, known & (expected.digests[index] == rows.digests).all(axis=1)
-
-
-def _compare_order(channel: Channel, rows: Rows, ordered: bool) -> Iterator[Difference]:
+def _compare_order(found: _Findings, rows: Rows, matched: Matched, ordered: bool) -> None:
     """Rows of one new subtask ascend: over all files where the table orders them, else within each file."""
-    sequences = rows.new_down if ordered else rows.new_down * (rows.files.max(initial=0) + 1) + rows.files
-    late: list[int] = []
-    for sequence in np.unique(sequences):
-        positions = rows.positions[sequences == sequence]
-        late += positions[1:][positions[1:] < positions[:-1]].tolist()
-    yield from of_records(Kind.OUT_OF_ORDER, channel, late, "after a later one of the same channel")
+    files = np.zeros(len(rows.files), np.int64) if ordered else rows.files
+    order = np.lexsort((files, rows.new_down, matched.numbers))  # stable: rows of a sequence stay in their order
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for column in (files, rows.new_down, matched.numbers):
+        same &= column[order[1:]] == column[order[:-1]]
+    late = same & (rows.positions[order[1:]] < rows.positions[order[:-1]])
+    found.of_rows(Kind.OUT_OF_ORDER, rows, order[1:][late], "after a later one of the same channel")
 
 
-def _compare_places(channel: Channel, place: Place, expected: Expected, rows: Rows) -> Iterator[Difference]:
-    groups = _groups(expected, rows)
-    down = np.full(len(rows.positions), channel.down, np.int64)
-    partitioner = place.exchange.partitioner
-    wrong = misplaced(partitioner, place.ends, place.new_down, down, groups, rows.new_down)
+def _compare_places(found: _Findings, place: Place, expected: Expected, rows: Rows, matched: Matched) -> None:
+    known = matched.index >= 0
+    groups = rows.groups
+    if place.by_values:
+        groups = np.full(len(known), -1)
+        groups[known] = expected.groups[matched.index[known]]
+    wrong = misplaced(place.exchange.partitioner, place.ends, place.new_down, rows.down, groups, rows.new_down)
     wrong |= (rows.new_down < 0) | (rows.new_down >= place.new_down)
-    yield from of_records(Kind.MISPLACED, channel, rows.positions[wrong], "given to a subtask that does not own them")
-    wrong = rows.new_up != channel.up % place.new_up
-    yield from of_records(Kind.MISPLACED, channel, rows.positions[wrong], "given to the wrong upstream subtask")
-    if expected.groups is not None:
+    found.of_rows(Kind.MISPLACED, rows, wrong, "given to a subtask that does not own them")
+    found.of_rows(Kind.MISPLACED, rows, rows.new_up != rows.up % place.new_up, "given to the wrong upstream subtask")
+    if place.by_values:
         wrong = (groups >= 0) & (groups != rows.groups)
-        what = "with a key group that is not the key's"
-        yield from of_records(Kind.CHANGED, channel, rows.positions[wrong], what)
+        found.of_rows(Kind.CHANGED, rows, wrong, "with a key group that is not the key's")
 
 
-def _groups(expected: Expected, rows: Rows) -> Longs:
-    if expected.groups is None:
-        return rows.groups
-    known, _ = matches(expected, rows)
-    index = np.searchsorted(expected.positions, rows.positions).clip(max=max(len(expected.positions) - 1, 0))
-    return np.where(known, expected.groups[index], -1) if len(expected.positions) else np.full(len(known), -1)
-
-
-def unknown_channels(rows: Mapping[Channel, Rows], known: set[Channel]) -> Iterator[Difference]:
-    """Rows of channels that the source does not have."""
-    for channel in sorted(set(rows) - known):
-        positions = rows[channel].positions
-        yield from of_records(Kind.EXTRA, channel, positions, "of a channel that the source does not have")
+def differences(exchange: str, kind: Kind, rows: Rows, what: str) -> list[Difference]:
+    """One difference per channel for all of these rows."""
+    return by_channel(exchange, kind, rows.up, rows.down, rows.positions, what)

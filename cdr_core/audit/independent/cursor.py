@@ -34,6 +34,21 @@ class Cursor:
         self.at += count
         return found
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Several numbers at once."""
+        if layout.size > self.left:
+            raise self.corrupt(f"{layout.size} bytes are announced where {self.left} are left")
+        found = layout.unpack_from(self._data, self.at)
+        self.at += layout.size
+        return found
+
+    def skip(self, expected: bytes) -> bool:
+        """Move behind these bytes if they come next."""
+        if not self._data.startswith(expected, self.at):
+            return False
+        self.at += len(expected)
+        return True
+
     def i8(self) -> int:
         return self.take(1)[0]
 

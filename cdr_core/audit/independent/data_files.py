@@ -39,6 +39,10 @@ SHOWN = 20
 """Channels that a sentence lists."""
 
 
+FileSums = tuple[Any, Any, Any]
+"""Size, CRC-32C and digest of the rows, whatever a receipt says there; earlier ones have no digest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """A file as it was found."""
@@ -77,18 +81,22 @@ def read_files(table: Table, reader: RowReader, claims: Claims | None) -> Found:
 
 
 def _read_file(
-    found: Found, reader: RowReader, number: int, file: DataFile, stated: Mapping[str, set[tuple[Any, Any]]]
+    found: Found, reader: RowReader, number: int, file: DataFile, stated: Mapping[str, set[FileSums]]
 ) -> None:
     data = file.read()
     crc32c = google_crc32c.value(data)
     found.differences += _changed(file, len(data), crc32c, stated.get(file.name))
-    records, broken = reader.add_file(number, io.BytesIO(data), file.uri)
-    if broken:
-        found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {broken}"))
-    if file.records is not None and records != file.records:
-        what = f"{file.uri} has {records} records, its table says {file.records}"
+    rows = reader.add_file(number, io.BytesIO(data), file.uri)
+    if rows.broken:
+        found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {rows.broken}"))
+    if file.records is not None and rows.records != file.records:
+        what = f"{file.uri} has {rows.records} records, its table says {file.records}"
         found.differences.append(Difference(Kind.CHANGED, what))
-    found.sums[file.uri] = Sum(len(data), crc32c, records)
+    digests = {file.rows_digest, *(each[2] for each in stated.get(file.name, ()))} - {None}
+    if not rows.broken and digests - {rows.rows_digest}:
+        what = f"{file.uri} holds other rows than were written to it: they have another digest"
+        found.differences.append(Difference(Kind.CHANGED, what))
+    found.sums[file.uri] = Sum(len(data), crc32c, rows.records)
 
 
 def require_readable(found: Found, differences: Iterable[Difference]) -> None:
@@ -104,21 +112,23 @@ def require_readable(found: Found, differences: Iterable[Difference]) -> None:
     raise Unreadable(f"{first.what}{more}{without}", where=first.where, hint=first.hint) from first
 
 
-def _stated(claims: Claims | None) -> Mapping[str, set[tuple[Any, Any]]]:
-    """Size and CRC-32C of every published file by its name, as the receipt has them."""
-    stated: dict[str, set[tuple[Any, Any]]] = defaultdict(set)
+def _stated(claims: Claims | None) -> Mapping[str, set[FileSums]]:
+    """Every published file by its name, as the receipt has it."""
+    stated: dict[str, set[FileSums]] = defaultdict(set)
     for publication in () if claims is None else claims.publications:
         for file in publication.get("files") or ():
-            stated[str(file.get("path")).rpartition("/")[2]].add((file.get("bytes"), file.get("crc32c")))
+            digest = file.get("rows_digest")
+            sums = file.get("bytes"), file.get("crc32c"), None if digest is None else str(digest)
+            stated[str(file.get("path")).rpartition("/")[2]].add(sums)
     return stated
 
 
-def _changed(file: DataFile, size: int, crc32c: int, stated: set[tuple[Any, Any]] | None) -> Iterator[Difference]:
+def _changed(file: DataFile, size: int, crc32c: int, stated: set[FileSums] | None) -> Iterator[Difference]:
     if file.bytes is not None and size != file.bytes:
         yield Difference(Kind.CHANGED, f"{file.uri} has {size} bytes, its table says {file.bytes}")
     elif file.crc32c is not None and crc32c != file.crc32c:
         yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was written: its CRC-32C is not the table's")
-    elif stated is not None and (size, crc32c) not in stated:
+    elif stated is not None and (size, crc32c) not in {each[:2] for each in stated}:
         yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was published: the receipt has another sum")
 
 

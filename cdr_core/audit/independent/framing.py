@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from cdr_core.errors import Corrupt, CorruptChannelState, Where
 
 KINDS = (
@@ -21,8 +24,18 @@ KINDS = (
 _REST = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
 """Bytes behind the tag of what is no record."""
 
+_NUMBERS = (2, 3, 6)
+"""Tags of elements that are of one length and may say anything."""
+
+_FIXED = np.array([1 + _REST.get(tag, 0) for tag in range(8)])
+
 _SAYS = {4: (b"\0\0\0\0", b"\xff\xff\xff\xff"), 5: (b"\0", b"\1")}
 """Everything that a status (active, idle) and record attributes (no backlog, backlog) can say."""
+
+FEW = 64
+"""Channels below which one after the other is faster than all of them at once."""
+
+Longs = npt.NDArray[np.int64]
 
 _LENGTH, _TIME = struct.Struct(">i"), struct.Struct(">q")
 
@@ -65,25 +78,80 @@ class Elements:
         return self
 
 
-NO_ELEMENTS = Elements(b"", [], [], 0)
+def broken_at(wrong: str, offset: int, where: Where) -> CorruptChannelState | None:
+    """The error of a channel whose bytes stop to make sense at this offset; ``None`` where nothing is wrong."""
+    if not wrong:
+        return None
+    return CorruptChannelState(
+        f"in-flight bytes do not frame into records: {wrong}", where=replace(where, offset=offset)
+    )
 
 
-def find_elements(data: bytes, border: int, where: Where) -> Elements:
-    """All elements up to the end of the bytes, or up to the first place that is none."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """Elements of many channels: element i is ``data[starts[i]:ends[i]]``, channel c has ``first[c]:first[c + 1]``.
+
+    ``wrong`` says by channel why its bytes stop to make sense after its last element.
+    """
+
+    starts: Longs
+    ends: Longs
+    first: Longs
+    wrong: dict[int, str]
+
+
+def find_frames(data: bytes, begins: Longs) -> Frames:
+    """The elements of channels that follow each other; channel c is ``data[begins[c]:begins[c + 1]]``.
+
+    All channels take a step at a time. What is not plainly sound is left to the walk that can name what is wrong.
+    """
+    view = np.frombuffer(data, np.uint8)
+    at, limit = begins[:-1].copy(), begins[1:]
+    starts, ends, left, wrong = [], [], [], {}
+    active = np.flatnonzero(at < limit)
+    while len(active) > FEW:
+        here = at[active]
+        lengths = _plain_lengths(view, here, limit[active])
+        plain = lengths > 0
+        left += active[~plain].tolist()
+        active, here = active[plain], here[plain]
+        starts.append(here + 4)
+        ends.append(here + 4 + lengths[plain])
+        at[active] = ends[-1]
+        active = active[ends[-1] < limit[active]]
+    for channel in [*left, *active.tolist()]:
+        more = _walk(data, int(at[channel]), int(limit[channel]))
+        starts.append(np.array(more[0], np.int64))
+        ends.append(np.array(more[1], np.int64))
+        if more[2]:
+            wrong[channel] = more[2]
+    all_starts = np.sort(np.concatenate([np.zeros(0, np.int64), *starts]))
+    all_ends = np.sort(np.concatenate([np.zeros(0, np.int64), *ends]))
+    return Frames(all_starts, all_ends, np.searchsorted(all_starts, begins), wrong)
+
+
+def _plain_lengths(view: npt.NDArray[np.uint8], at: Longs, limit: Longs) -> Longs:
+    """Length of the element at each place; 0 where it may be wrong, or is of a kind whose contents have to be read."""
+    room = limit - at >= 5
+    at = np.where(room, at, 0)
+    lengths = view[at[:, None] + np.arange(4)].view(">i4")[:, 0].astype(np.int64) if len(view) >= 5 else at * 0
+    tags = view[np.minimum(at + 4, len(view) - 1)]
+    fits = room & (lengths >= 1) & (at + 4 + lengths <= limit)
+    known = (tags == 1) | ((tags == 0) & (lengths >= 9)) | np.isin(tags, _NUMBERS) & (lengths == _FIXED[tags & 7])
+    return np.where(fits & known, lengths, 0)
+
+
+def _walk(data: bytes, at: int, limit: int) -> tuple[list[int], list[int], str]:
+    """Starts and ends of the elements from there on, and what is wrong behind the last (empty if nothing)."""
     starts: list[int] = []
     ends: list[int] = []
-    at, size = 0, len(data)
-    while at < size:
-        wrong = _wrong(data, at, size)
-        if wrong:
-            place = replace(where, offset=at)
-            broken = CorruptChannelState(f"in-flight bytes do not frame into records: {wrong}", where=place)
-            return Elements(data, starts, ends, border, broken)
-        length = _LENGTH.unpack_from(data, at)[0]
+    while at < limit:
+        if wrong := _wrong(data, at, limit):
+            return starts, ends, wrong
         starts.append(at + 4)
-        at += 4 + length
+        at += 4 + int(_LENGTH.unpack_from(data, at)[0])
         ends.append(at)
-    return Elements(data, starts, ends, border)
+    return starts, ends, ""
 
 
 def _wrong(data: bytes, at: int, size: int) -> str:

@@ -70,7 +70,7 @@ def _files(table: Table, snapshots: dict[int, Snapshot]) -> list[LakeFile]:
                 continue
             file = entry["data_file"]
             fetch = partial(_fetch, table.io, file["file_path"])
-            known = DataFile(file["file_path"], file["record_count"], file["file_size_in_bytes"], None, fetch)
+            known = DataFile(file["file_path"], file["record_count"], file["file_size_in_bytes"], fetch=fetch)
             # A manifest that its own snapshot wrote need not repeat who that was.
             by = entry["snapshot_id"] if entry["snapshot_id"] is not None else manifest["added_snapshot_id"]
             found.append(LakeFile(known, snapshots.get(by)))

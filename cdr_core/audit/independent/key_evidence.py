@@ -7,11 +7,10 @@ every distinct key group of many lies right by chance has a probability, and bel
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cdr_core.audit.independent.checkpoint import Channel
-from cdr_core.audit.independent.framing import Elements, value_of
+from cdr_core.audit.independent.framing import value_of
 from cdr_core.audit.independent.keys import owner
 from cdr_core.audit.independent.placement import Ends
 from cdr_core.audit.independent.rows import Reading
@@ -19,7 +18,7 @@ from cdr_core.errors import CdrError
 
 PROVEN_BELOW = 1e-6
 RECORDS = 256
-"""Records of a channel that are looked at."""
+"""Elements at the front of a channel of which the records are looked at."""
 MOST_GROUPS = 4096
 
 
@@ -30,33 +29,31 @@ class KeyEvidence:
         self._found: dict[str, set[tuple[int, int]]] = {}
         self._ends: dict[str, Ends] = {}
 
-    def add(self, reading: Reading, ends: Ends, channel: Channel, elements: Elements) -> None:
-        """The first records of a channel; records that do not fit their type are for others to report."""
+    def add(self, reading: Reading, ends: Ends, downs: Sequence[int], raws: Iterable[bytes]) -> None:
+        """Records and their old subtasks; records that do not fit their type are for others to report."""
         name = reading.exchange.name
-        if not reading.keyed or not any(elements.data[start] <= 1 for start in elements.starts[:RECORDS]):
+        if not reading.keyed or not downs:
             return
         self._ends[name] = ends
         found = self._found.setdefault(name, set())
-        if reading.group is None or len(found) >= MOST_GROUPS:
-            return
-        for start, end in zip(elements.starts[:RECORDS], elements.ends[:RECORDS], strict=True):
-            if elements.data[start] > 1:
-                continue
-            try:
-                fields, _ = reading.record.read(value_of(elements.data[start:end]))
-            except CdrError:
+        for down, raw in zip(downs, raws, strict=True):
+            if reading.group is None or len(found) >= MOST_GROUPS:
                 return
-            found.add((reading.group(fields), channel.down))
+            try:
+                fields, _ = reading.record.read(value_of(raw))
+            except CdrError:
+                continue
+            found.add((reading.group(fields), down))
 
     def unproven(self, receipt: Mapping[str, Any] | None) -> Iterator[str]:
         """Why keys are unproven, a sentence each. A receipt that calls a key proven counts unless records deny it."""
-        said = {each["name"]: each.get("key") or {} for each in (receipt or {}).get("exchanges") or ()}
+        claims = {each["name"]: each.get("key") or {} for each in (receipt or {}).get("exchanges") or ()}
         for name, pairs in self._found.items():
             ends = self._ends[name]
             wrong = sum(owner(group, ends.old_down, ends.max_parallelism) != down for group, down in pairs)
             if wrong:
                 yield f"{name}: {wrong} of {len(pairs)} key groups were on their way to subtasks that do not own them"
-            elif not said.get(name, {}).get("proven") and _chance(ends, pairs) >= PROVEN_BELOW:
+            elif not claims.get(name, {}).get("proven") and _chance(ends, pairs) >= PROVEN_BELOW:
                 yield f"{name}: nothing in the source proves that this is the key"
 
 

@@ -5,30 +5,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 
+from cdr_core.audit.independent.channel_handles import NO_HANDLES, HandleBuilder, Handles
 from cdr_core.audit.independent.cursor import Cursor
-from cdr_core.audit.independent.handles import State, Stream, Walk, read_stream, walk_keyed_state, walk_operator_state
+from cdr_core.audit.independent.handles import State, Walk, read_stream, walk_keyed_state, walk_operator_state
 from cdr_core.errors import CorruptMetadata, SpecRefused
 
 MAGIC, MASTER_MAGIC = 0x4960672D, 0xC96B1696
 VERSIONS = range(2, 7)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A channel of one side: subtask, then (gate, channel) of an input or (partition, subpartition) of an output."""
-
-    subtask: int
-    a: int
-    b: int
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """The chunks of a channel: offsets of their length fields in the stream, and how many bytes Flink noted."""
-
-    stream: Stream
-    offsets: tuple[int, ...]
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +29,8 @@ class Operator:
     max_parallelism: int
     coordinator: State
     ended: int
-    inputs: dict[Place, Handle] = field(default_factory=dict)
-    outputs: dict[Place, Handle] = field(default_factory=dict)
+    inputs: Handles = NO_HANDLES
+    outputs: Handles = NO_HANDLES
     states: dict[int, State] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     totals: list[tuple[int, int]] = field(default_factory=list)
@@ -126,16 +109,19 @@ def _operator(cursor: Cursor, version: int) -> Operator:
     operator = Operator(name, uid, *numbers, coordinator, ended=min(subtasks, 0))
     if subtasks * 4 > cursor.left:
         raise cursor.corrupt(f"{subtasks} subtasks are announced where {cursor.left} bytes are left")
+    sides = HandleBuilder(), HandleBuilder()
     for _ in range(subtasks):  # a negative number: the operator has finished and has no subtasks
         index = cursor.i32()
         if index >= 0:
-            _subtask(cursor, version, index, operator)
+            _subtask(cursor, version, index, operator, sides)
         else:  # the subtask has finished and has no body
             operator.finished.add(-index - 1)
-    return operator
+    return replace(operator, inputs=sides[0].done(cursor), outputs=sides[1].done(cursor))
 
 
-def _subtask(cursor: Cursor, version: int, index: int, operator: Operator) -> None:
+def _subtask(
+    cursor: Cursor, version: int, index: int, operator: Operator, sides: tuple[HandleBuilder, HandleBuilder]
+) -> None:
     if index in operator.states:
         raise cursor.corrupt(f"subtask {index} is described twice")
     walk = Walk(cursor)
@@ -149,64 +135,25 @@ def _subtask(cursor: Cursor, version: int, index: int, operator: Operator) -> No
     walk_keyed_state(cursor)
     operator.states[index] = walk.done()
     if version >= 3:
-        for side in (operator.inputs, operator.outputs):
+        for side, tags in zip(sides, ((1, 3), (2, 4)), strict=True):
             for _ in range(cursor.count(9)):
-                _channel_handle(cursor, version, index, operator, side)
+                _channel_handle(cursor, version, index, operator, side, tags)
     cursor.spans.clear()
 
 
-def _channel_handle(cursor: Cursor, version: int, index: int, operator: Operator, side: dict[Place, Handle]) -> None:
-    tag = cursor.i8() if version >= 6 else 0
-    expected = (1, 3) if side is operator.inputs else (2, 4)
-    if version >= 6 and tag not in expected:
+def _channel_handle(
+    cursor: Cursor, version: int, index: int, operator: Operator, side: HandleBuilder, tags: tuple[int, int]
+) -> None:
+    tag = cursor.i8() if version >= 6 else tags[0]
+    if tag not in tags:
         raise cursor.corrupt(f"a channel handle has the tag {tag}, which is none of its side")
     subtask = cursor.i32()
     if subtask != index:
         raise cursor.corrupt(f"channel state of subtask {subtask} stands under subtask {index}")
-    if tag >= 3:
-        operator.totals.append(_merged(cursor, subtask, side))
-        return
-    place = Place(subtask, cursor.i32(), cursor.i32())
-    offsets, size = _offsets(cursor), cursor.i64()
-    _add(cursor, side, place, Handle(_present(cursor), offsets, size))
-
-
-def _merged(cursor: Cursor, subtask: int, side: dict[Place, Handle]) -> tuple[int, int]:
-    """Many channels of one stream: the size stands before the offsets here, and after them in a single handle.
-
-    What they are said to have together, and their sum.
-    """
-    stated, added = cursor.i64(), 0
-    stream = _present(cursor)
-    length = cursor.i32()
-    end = cursor.at + length
-    for _ in range(cursor.count(20)):
-        place = Place(subtask, cursor.i32(), cursor.i32())
-        size = cursor.i64()
-        added += size
-        _add(cursor, side, place, Handle(stream, _offsets(cursor), size))
-    if cursor.at != end:
-        raise cursor.corrupt("a merged channel handle is not as long as it says")
-    return stated, added
-
-
-def _present(cursor: Cursor) -> Stream:
-    stream = read_stream(cursor)
-    if stream is None:
-        raise cursor.corrupt("channel state names no stream")
-    return stream
-
-
-def _offsets(cursor: Cursor) -> tuple[int, ...]:
-    count = cursor.count(8)
-    return struct.unpack(f">{count}q", cursor.take(8 * count))
-
-
-def _add(cursor: Cursor, side: dict[Place, Handle], place: Place, handle: Handle) -> None:
-    if place in side:
-        raise cursor.corrupt(f"the channel ({place.a}, {place.b}) of subtask {place.subtask} is described twice")
-    # Chunks are in the order of the file, not of the list.
-    side[place] = replace(handle, offsets=tuple(sorted(handle.offsets)))
+    if tag == tags[1]:
+        operator.totals.append(side.add_merged(cursor, subtask))
+    else:
+        side.add(cursor, subtask)
 
 
 def uid_hash(uid: bytes) -> str:

@@ -62,12 +62,12 @@ class OtherElements:
         self._exchange, self._old, self._new = exchange, old, new
         self._into: dict[int, list[int]] = defaultdict(list)
         for down in range(old.old_down):
-            for owner in self._owners(down):
+            for owner in self.owners(down):
                 self._into[owner].append(down)
         self._last: dict[Channel, Last] = {}
         self._kept: dict[Channel, list[Other]] = {}
 
-    def _owners(self, down: int) -> range:
+    def owners(self, down: int) -> range:
         """New subtasks that may get records of an old one."""
         partitioner, before, after = self._exchange.partitioner, self._old.old_down, self._new.old_down
         if before == after:
@@ -100,7 +100,7 @@ class OtherElements:
     def fed_by(self, channel: Channel) -> list[Channel]:
         """New channels that an old one's elements may be on."""
         up = channel.up % self._new.old_up
-        return [Channel(channel.exchange, up, owner) for owner in self._owners(channel.down)]
+        return [Channel(channel.exchange, up, owner) for owner in self.owners(channel.down)]
 
     def _ups(self, new: Channel) -> range:
         return range(new.up, self._old.old_up, self._new.old_up)
@@ -117,7 +117,7 @@ class OtherElements:
     def in_place(self, new: Channel) -> bool:
         """Whether everything of its only feed belongs on a new channel."""
         only = self.single(new)
-        return only is not None and len(self._owners(only.down)) == 1
+        return only is not None and len(self.owners(only.down)) == 1
 
     def expected(self, new: Channel) -> list[Other]:
         """In their order."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from cdr_core.audit.independent.channel_handles import Handle, Place
 from cdr_core.audit.independent.checkpoint import Checkpoint, plain_address
 from cdr_core.audit.independent.handles import State, Stream
-from cdr_core.audit.independent.metadata import Handle, Metadata, Operator, Place
+from cdr_core.audit.independent.metadata import Metadata, Operator
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.errors import CdrError
 from cdr_core.storage import storage_for
@@ -188,8 +189,8 @@ def _streams(metadata: Metadata) -> Iterator[Stream]:
         yield from operator.coordinator.streams
         for state in operator.states.values():
             yield from state.streams
-        for handle in chain(operator.inputs.values(), operator.outputs.values()):
-            yield handle.stream
+        yield from operator.inputs.streams
+        yield from operator.outputs.streams
 
 
 def relative_files(metadata: Metadata) -> set[str]:

@@ -40,7 +40,7 @@ def misplaced(
         first = (down * ends.max_parallelism + ends.old_down - 1) // ends.old_down * new // ends.max_parallelism
         last = ((down + 1) * ends.max_parallelism - 1) // ends.old_down * new // ends.max_parallelism
         by_range = (new_down < first) | (new_down > last)
-        # Where one new subtask owns all that an old one did, the key decides nothing; a wrong one is said elsewhere.
+        # Where one new subtask owns all that an old one did, the key decides nothing; KeyEvidence reports a wrong one.
         decided = (groups >= 0) & (first != last)
         return np.where(decided, groups * new // ends.max_parallelism != new_down, by_range)
     if new == ends.old_down:

@@ -1,7 +1,8 @@
 """What was noted of a checkpoint when it was published, and whether it is still that.
 
 ``_cdr/<SHA-256 of _metadata>.json`` is the claim that was there before ``_metadata``; ``cdr-receipt.json`` beside it is
-a copy of the receipt. Both list every file with its size and CRC-32C. A checkpoint with neither is somebody else's.
+a copy of the receipt, and ``cdr-ledger.parquet`` has the ledgers, whose SHA-256 the receipt states. Claim and receipt
+list every file of the checkpoint with its size and CRC-32C. Other tools wrote a checkpoint with neither.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from cdr_core.audit.independent.checkpoint import Checkpoint
 from cdr_core.audit.independent.claims import Claims, check_seal, read_claims, readable
 from cdr_core.audit.independent.data_files import compare_publication
 from cdr_core.audit.independent.handles import Stream
+from cdr_core.audit.independent.ledger_file import check_copy
 from cdr_core.audit.independent.other_state import relative_files, state_files
 from cdr_core.audit.independent.report import Difference, Kind
 from cdr_core.audit.independent.tables import Publication
 from cdr_core.errors import CdrError
 from cdr_core.storage import join, storage_for
 
-RECEIPT_FILE, CLAIMS, CLAIM_VERSION = "cdr-receipt.json", "_cdr", 1
+RECEIPT_FILE, LEDGER_FILE, CLAIMS, CLAIM_VERSION = "cdr-receipt.json", "cdr-ledger.parquet", "_cdr", 1
 _PIECE = 16 * 1024 * 1024
 _SHARED = ("metadata_sha256", "output_state", "files", "copied", "depends_on", "missing", "unknown", "state")
 """What claim and receipt both say."""
@@ -60,6 +62,7 @@ def check_published(target: Checkpoint, source_sha256: str, claims: Claims | Non
     said = None if receipt is None else receipt.receipt.get("checkpoint")
     if receipt is not None:
         noted.differences += readable(_check_receipt(target, said, claim), "checkpoint")
+        noted.differences += readable(check_copy(join(target.directory, LEDGER_FILE), receipt), "ledger")
     if claim is not None:
         noted.properties = claim["properties"]
         noted.differences += readable(_check_claim(target, source_sha256, claim, receipt), "claim")
@@ -80,7 +83,7 @@ def _beside(target: Checkpoint, noted: Noted) -> Claims | None:
         return None
     noted.by_cdr = True
     try:
-        found = read_claims(storage.read(address), address)
+        found = read_claims(storage.read(address), address, target.directory)
     except CdrError as error:
         noted.differences.append(Difference(Kind.RECEIPT, error.what))
         return None

@@ -79,17 +79,21 @@ class Totals:
     bytes: int = 0
     digest: int = 0
 
-    def plus(self, records: int, nbytes: int, digest: int) -> Totals:
-        return Totals(self.records + records, self.bytes + nbytes, (self.digest + digest) % (1 << 128))
-
     def to_json(self) -> dict[str, Any]:
         return {"records": self.records, "bytes": self.bytes, "digest": f"{self.digest:032x}"}
+
+
+def total_of(parts: Iterable[Totals]) -> Totals:
+    """Those of all parts together."""
+    every = list(parts)
+    digest = sum(part.digest for part in every) % (1 << 128)
+    return Totals(sum(part.records for part in every), sum(part.bytes for part in every), digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The outcome. ``left_out`` records were not expected, because the receipt says so; ``unchecked`` lists what could
-    not be compared and why; ``unproven`` the keys that nothing confirms.
+    not be compared and why; ``unproven`` the keys that nothing confirms; ``values_checked``: against the source.
     """
 
     source: Totals
@@ -100,6 +104,7 @@ class Report:
     unchecked: tuple[str, ...] = field(default=())
     channels: int = 0
     unproven: tuple[str, ...] = ()
+    values_checked: bool = True
 
     @property
     def verdict(self) -> str:
@@ -116,6 +121,7 @@ class Report:
             "verdict": self.verdict,
             "proven": not self.unproven,
             "unproven": list(self.unproven),
+            "values": "checked" if self.values_checked else "not checked",
             "differences": [difference.to_json() for difference in self.differences],
             "channels": self.channels,
             "source": self.source.to_json(),

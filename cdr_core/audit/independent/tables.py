@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cdr_core.errors import Refused, Unreadable, require_extra
+from cdr_core.errors import Refused, Unreadable
+from cdr_core.extras import require_extra
 from cdr_core.storage import join, storage_for
 
 RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
@@ -22,6 +23,8 @@ OWN, FILES, SEALED_BY = "cdr.", "cdr.files-sha256", "cdr.properties-sha256"
 
 _MANIFEST = re.compile(r"/manifest-([1-9]\d*)\.json$")
 _FIELDS, _OF_A_FILE = {"version", "files", "properties"}, {"path", "records", "bytes", "crc32c"}
+_ROWS_DIGEST = "rows_digest"
+"""Of files that releases after 0.1 wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class DataFile:
     records: int | None = None
     bytes: int | None = None
     crc32c: int | None = None
+    rows_digest: str | None = None
     fetch: Callable[[], builtins.bytes] | None = None
 
     def read(self) -> builtins.bytes:
@@ -173,7 +177,7 @@ class ParquetTable:
 
     def _file(self, entry: Mapping[str, Any]) -> DataFile:
         uri = join(self._directory, entry["path"])
-        return DataFile(uri, entry["records"], entry["bytes"], entry.get("crc32c"))
+        return DataFile(uri, entry["records"], entry["bytes"], entry.get("crc32c"), entry.get(_ROWS_DIGEST))
 
 
 def _marker(properties: Mapping[str, str]) -> builtins.bytes:
@@ -215,7 +219,7 @@ def sums(properties: Mapping[str, str]) -> bool:
 
 
 def _is_as_written(found: Mapping[str, Any], data: builtins.bytes) -> bool:
-    known = found.keys() == _FIELDS and all(file.keys() == _OF_A_FILE for file in found["files"])
+    known = found.keys() == _FIELDS and all(file.keys() - {_ROWS_DIGEST} == _OF_A_FILE for file in found["files"])
     # A path in another spelling leads to the same file, and its sum knows only the file's name.
     spelled = all(posixpath.normpath(file["path"]) == file["path"] for file in found["files"])
     return known and spelled and json.dumps(found, indent=1).encode() == data

@@ -8,21 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
+from cdr_core.audit.independent import compare
+from cdr_core.audit.independent.checkpoint import Checkpoint
 from cdr_core.audit.independent.claims import (
     Claims,
     check_claims,
     check_elements,
-    check_ledger,
     check_sums,
     check_totals,
     readable,
 )
-from cdr_core.audit.independent.compare import NO_ROWS, Place, compare_channel, unknown_channels
+from cdr_core.audit.independent.compare import STRANGE, Matched, Place, compare_rows, match
 from cdr_core.audit.independent.compare_checkpoint import compare_checkpoint
 from cdr_core.audit.independent.copies import copies
 from cdr_core.audit.independent.data_files import read_files, require_readable
-from cdr_core.audit.independent.digests import Expected, total
+from cdr_core.audit.independent.digests import Compared, Longs
+from cdr_core.audit.independent.ledgers import Ledgers, Records, check_ledgers
 from cdr_core.audit.independent.other_state import (
     check_sizes,
     check_streams,
@@ -41,9 +42,9 @@ from cdr_core.audit.independent.placement import (
     wanted_parallelism,
 )
 from cdr_core.audit.independent.published import check_published
-from cdr_core.audit.independent.report import Report, Totals
+from cdr_core.audit.independent.report import Kind, Report, Totals, total_of
 from cdr_core.audit.independent.rows import Reading, RowReader, Rows, reading_of
-from cdr_core.audit.independent.source import Source
+from cdr_core.audit.independent.source import Expected, Source
 from cdr_core.audit.independent.spec import Exchange, read_spec
 from cdr_core.audit.independent.tables import Owner, Table, open_table
 from cdr_core.errors import Refused
@@ -87,7 +88,7 @@ def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> 
     checkpoint = source.checkpoint
     noted = check_published(target, checkpoint.sha256, request.claims)
     wanted = wanted_parallelism(request.parallelism, checkpoint, source.exchanges) if request.parallelism else {}
-    report, expected = compare_checkpoint(source, target, noted.by_cdr)
+    report, ledgers = compare_checkpoint(source, target, noted.by_cdr)
     differences = [
         *noted.differences,
         *compare_frame(checkpoint.metadata, target.metadata, wanted),
@@ -106,7 +107,7 @@ def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> 
         differences=(*report.differences, *differences),
         unchecked=(*report.unchecked, *noted.notes, *notes),
     )
-    return _with_claims(report, request.claims, checkpoint.sha256, noted.properties, expected, True, False)
+    return _with_claims(report, request.claims, checkpoint.sha256, noted.properties, ledgers, True, False)
 
 
 def _absolute(directory: str) -> str:
@@ -121,39 +122,58 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
     readings = {e.name: reading_of(e, ends[e.name].max_parallelism) for e in source.exchanges}
     reader = RowReader(readings)
     files = read_files(table, reader, request.claims)
-    differences, notes = list(files.differences), list(files.notes)
-    rows = reader.channels
-    if not rows:
+    differences = list(files.differences)
+    rows = reader.rows()
+    if not any(len(each.up) for each in rows.values()):
         require_readable(files, ())
     new = _new_parallelism(request, checkpoint, source.exchanges, ends, rows)
     differences += reader.differences
-    raw = reader.raw is not False
-    expected: dict[Channel, Expected] = {}
-    left_out = 0
+    compared = {exchange.name: reader.compared(exchange.name) for exchange in source.exchanges}
+    expected: dict[str, Expected] = {}
+    ledgers = Ledgers()
     for exchange in source.exchanges:
-        end = ends[exchange.name]
-        place = Place(exchange, end, new[end.upstream], new[end.downstream])
-        for found in source.channels(readings[exchange.name], raw):
-            expected[found.channel] = found.expected
-            left_out += found.left_out
-            differences += found.differences
-            notes += [found.note] if found.note else []
-            ours = rows.get(found.channel, NO_ROWS)
-            differences += compare_channel(found.channel, place, found.expected, ours, table.ordered)
+        name, end = exchange.name, ends[exchange.name]
+        place = Place(exchange, end, new[end.upstream], new[end.downstream], compared[name] is not Compared.BYTES)
+        expected[name] = source.records(readings[name], compared[name])
+        matched = match(expected[name], rows[name])
+        differences += compare_rows(place, expected[name], rows[name], matched, table.ordered)
+        ledgers.add(
+            name, expected[name], _published(expected[name], rows[name], matched, compared[name], table.ordered)
+        )
+    differences += source.differences
     require_readable(files, differences)
-    differences += unknown_channels(rows, set(expected))
+    for name in sorted(rows.keys() - expected.keys()):
+        differences += compare.differences(name, Kind.EXTRA, rows[name], STRANGE)
     differences += copies(table, readings, expected)
+    notes = (*source.notes, *files.notes)
     report = Report(
-        source=_sum(expected),
-        output=_sum(rows),
+        source=total_of(each.totals for each in expected.values()),
+        output=total_of(each.totals for each in rows.values()),
         differences=tuple(differences),
-        left_out=left_out,
-        unchecked=(*_unchecked(source.exchanges, readings, ends, new, raw, request, table), *notes),
-        channels=len(expected),
+        left_out=source.left_out,
+        unchecked=(*_unchecked(source.exchanges, readings, ends, new, compared, request, table), *notes),
+        channels=sum(len(each.up) for each in expected.values()),
     )
     published = table.publications()
     properties = published[-1].properties if published else None
-    return _with_claims(report, request.claims, checkpoint.sha256, properties, expected, raw, True)
+    return _with_claims(report, request.claims, checkpoint.sha256, properties, ledgers, _has_sizes(compared), True)
+
+
+def _has_sizes(compared: Mapping[str, Compared]) -> bool:
+    """Whether the output says how many bytes its records had."""
+    return Compared.VALUES not in compared.values()
+
+
+def _published(expected: Expected, rows: Rows, matched: Matched, compared: Compared, ordered: bool) -> Records:
+    """The table's rows as a ledger counts them; one that states neither bytes nor fingerprint, and equals a record of
+    the source, is that.
+    """
+    sizes, words = rows.sizes, rows.words
+    if compared is Compared.VALUES:
+        of = matched.index[matched.equal]
+        sizes[matched.equal], words[matched.equal] = expected.sizes[of], expected.words[of]
+    order = np.arange(len(rows.up)) if ordered else rows.positions
+    return Records(rows.up, rows.down, rows.new_down, order, sizes, words)
 
 
 def _new_parallelism(
@@ -161,26 +181,24 @@ def _new_parallelism(
     checkpoint: Checkpoint,
     exchanges: tuple[Exchange, ...],
     ends: Mapping[str, Ends],
-    rows: Mapping[Channel, Rows],
+    rows: Mapping[str, Rows],
 ) -> dict[str, int]:
     if request.parallelism:
         return parse_parallelism(request.parallelism, checkpoint, ends.values())
-    return infer_parallelism([_observed(exchange, ends[exchange.name], rows) for exchange in exchanges])
+    return infer_parallelism([_observed(exchange, ends[exchange.name], rows[exchange.name]) for exchange in exchanges])
 
 
-def _observed(exchange: Exchange, ends: Ends, rows: Mapping[Channel, Rows]) -> Observed:
-    downs, ups = [np.empty((0, 3), np.int64)], [np.empty((0, 2), np.int64)]
-    for channel, found in rows.items():
-        if channel.exchange == exchange.name:
-            size = len(found.positions)
-            downs.append(np.stack([np.full(size, channel.down), found.groups, found.new_down], axis=1))
-            ups.append(np.stack([np.full(size, channel.up), found.new_up], axis=1))
-    return Observed(exchange, ends, _counted(np.concatenate(downs)), _counted(np.concatenate(ups)))
+def _observed(exchange: Exchange, ends: Ends, rows: Rows) -> Observed:
+    downs = np.stack((rows.down, rows.groups, rows.new_down), axis=1)
+    return Observed(exchange, ends, _counted(downs), _counted(np.stack((rows.up, rows.new_up), axis=1)))
 
 
-def _counted(values: np.ndarray) -> np.ndarray:
-    unique, counts = np.unique(values, axis=0, return_counts=True)
-    return np.concatenate([unique, counts[:, None]], axis=1)
+def _counted(values: Longs) -> Longs:
+    """Distinct rows, each with how often it is there."""
+    ordered = values[np.lexsort(values.T)]
+    begins = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(ordered)])
+    counts = np.diff(np.append(begins, len(ordered)))
+    return np.concatenate([ordered[begins], counts[:, None]], axis=1)
 
 
 def _unchecked(
@@ -188,7 +206,7 @@ def _unchecked(
     readings: Mapping[str, Reading],
     ends: Mapping[str, Ends],
     new: Mapping[str, int],
-    raw: bool,
+    compared: Mapping[str, Compared],
     request: Request,
     table: Table,
 ) -> list[str]:
@@ -198,7 +216,8 @@ def _unchecked(
         reading = readings[exchange.name]
         if reading.record.unreadable:
             names = ", ".join(reading.record.unreadable)
-            how = "their columns were not compared with the raw bytes" if raw else "they were not compared at all"
+            raw = compared[exchange.name] is Compared.BYTES
+            how = "their columns were not compared with the raw bytes" if raw else "their columns were not compared"
             found.append(f"{exchange.name}: fields {names} have types that are not read here, {how}")
         found.append(checked_fully(exchange, ends[exchange.name], new, reading.group is not None))
     if not request.parallelism:
@@ -209,29 +228,22 @@ def _unchecked(
     return [line for line in found if line]
 
 
-def _sum(channels: Mapping[Channel, Expected] | Mapping[Channel, Rows]) -> Totals:
-    totals = Totals()
-    for found in channels.values():
-        totals = totals.plus(len(found.positions), found.bytes, total(found.digests))
-    return totals
-
-
 def _with_claims(
     report: Report,
     claims: Claims | None,
     metadata_sha256: str,
     properties: Mapping[str, str] | None,
-    expected: Mapping[Channel, Expected],
-    raw: bool,
+    ledgers: Ledgers,
+    has_sizes: bool,
     in_table: bool,
 ) -> Report:
     """The report once more, with what the receipt says against it."""
     if claims is None:
         return report
     found = [*check_claims(claims, metadata_sha256, properties)]
-    found += readable(check_ledger(claims, expected), "ledger")
+    found += readable(check_ledgers(claims, ledgers), "ledger")
     found += readable(check_sums(claims), "fingerprint")
-    found += readable(check_elements(claims, expected, in_table), "other_elements")
+    found += readable(check_elements(claims, ledgers.others, in_table), "other_elements")
     notes = () if claims.sealed else ("the receipt has no SHA-256 of its own: what only it says was not checked",)
     whole = replace(
         report,
@@ -239,6 +251,6 @@ def _with_claims(
         partial=claims.partial,
         unchecked=(*report.unchecked, *notes),
     )
-    output = report.output if raw else Totals(report.output.records, report.source.bytes)
+    output = report.output if has_sizes else Totals(report.output.records, report.source.bytes)
     heads = readable(check_totals(claims, report.source, output, whole.verdict), "records")
     return replace(whole, differences=(*whole.differences, *heads))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,7 +13,8 @@ import google_crc32c
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.errors import Refused, require_extra
+from cdr_core.errors import Refused
+from cdr_core.extras import require_extra
 
 COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
@@ -43,6 +44,9 @@ about as much again.
 """
 
 KINDS = ("checkpoint:DIR", "parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
+
+
+TABLES = frozenset({"parquet", "iceberg", "paimon"})
 
 
 def _permitted() -> None:
@@ -160,6 +164,9 @@ class Sink(Protocol):
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
         """Raise what would make a later publication fail, before any work is done; nothing is made or changed."""
 
+    def columns(self) -> Collection[str] | None:
+        """The names of the table's columns; ``None`` where there is no table, or one that has no file yet to say."""
+
     def create(self, schema: pa.Schema) -> None:
         """Make the table if there is none; one with other columns is refused. Safe to repeat; only the driver calls."""
 
@@ -236,6 +243,11 @@ def sink_for(target: str) -> Sink:
     if lake is not None:
         return lake
     raise Refused(f"target {target!r}: there is no sink {kind!r}", hint=f"use one of {', '.join(KINDS)}")
+
+
+def is_table(target: str) -> bool:
+    """Whether the output is rows of a table, which can be published to more than once."""
+    return target.partition(":")[0] in TABLES
 
 
 def is_checkpoint(target: str) -> bool:

@@ -10,29 +10,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
-from cdr_core.commit.committable import Piece, PreparedFile
+from cdr_core.commit.committable import Chunks, PreparedFile
 from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, LookUp, Publication, Published
 from cdr_core.commit.sinks.files import Output, Summed, require_files
 from cdr_core.commit.sinks.parquet import place_for
 from cdr_core.errors import CommitConflict, CommitUnknown, IllegalState, Refused, StorageError, Unreadable
 from cdr_core.faults import reach
-from cdr_core.flink.channel_writer import ChannelStateFile, OwnedChannel
+from cdr_core.flink.channel_state import LENGTH_SIZE, STREAM_VERSION
+from cdr_core.flink.channel_writer import LONGEST_CHUNK, ChunkBatch
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.flink.metadata import RelativeFile
+from cdr_core.kernels import batches
 from cdr_core.storage import Storage, join, storage_for
 
 CLAIM_VERSION = 1
-RECEIPT_FILE = "cdr-receipt.json"
+RECEIPT_FILE, LEDGER_BESIDE = "cdr-receipt.json", "cdr-ledger.parquet"
 CLAIMS = "_cdr"
 
 _NOTHING = "nothing"
 """The base of every publication: there is no checkpoint yet."""
+
+
+STREAM_HEADER = STREAM_VERSION.to_bytes(4, "big")
 
 
 class ChannelFile:
@@ -41,22 +46,29 @@ class ChannelFile:
     def __init__(self, output: Output, path: str) -> None:
         self._output, self._path = output, path
         self._summed = Summed(output)
-        self._file = ChannelStateFile(self._summed)
+        self._summed.write(STREAM_HEADER)
+        self._chunks: list[tuple[Any, ...]] = []
         self._records = 0
         self.prepared: PreparedFile | None = None
 
-    def append(self, owned: OwnedChannel, chunks: Sequence[memoryview | bytes], records: int) -> None:
-        """Chunks of whole elements; ``owned.operator`` is the number of their virtual channel."""
-        self._file.append(owned, chunks)
-        self._records += records
+    def append(self, batch: ChunkBatch) -> None:
+        """Chunks of whole elements, each with its length field."""
+        lengths = batch.ends - batch.begins + LENGTH_SIZE
+        if len(lengths) and lengths.max() > LONGEST_CHUNK:
+            raise Refused(f"a chunk of {lengths.max()} bytes is longer than its length field can say")
+        data = np.empty(int(lengths.sum()), np.uint8)
+        batches.frame_chunks(batch.data, batch.begins, batch.ends, data)
+        offsets = self._summed.size + np.cumsum(lengths) - lengths
+        self._chunks.append((batch.channel, batch.output, offsets, lengths))
+        self._summed.write(data.tobytes())
+        self._records += batch.records
 
     def close(self) -> None:
         self._output.finish()
-        pieces = tuple(
-            Piece(int(part.owned.operator), str(part.owned.side), part.size, tuple(part.offsets.numpy().tolist()))
-            for part in self._file.written(RelativeFile(self._path, self._file.size))
-        )
-        self.prepared = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c, pieces)
+        empty = np.zeros(0, np.int64)
+        columns = [np.concatenate([empty, *(chunk[place] for chunk in self._chunks)]) for place in range(4)]
+        chunks = Chunks(columns[0], columns[1].astype(bool), columns[2], columns[3])
+        self.prepared = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c, chunks)
 
     def discard(self) -> None:
         self._output.discard()
@@ -90,6 +102,9 @@ class CheckpointSink:
                 " checkpoint",
                 hint="name another directory",
             )
+
+    def columns(self) -> None:
+        """A checkpoint has none."""
 
     def create(self, schema: pa.Schema) -> None:
         """Directories come with the first file."""

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdr_core.audit.row_digest import RowDigest
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.errors import Unreadable
 from cdr_core.storage.local import explained, make_directories, sync_path
@@ -94,6 +95,19 @@ class Summed:
         """The writer's end is not the file's: it is still to be made durable."""
 
 
+REPEATED = ("exchange", "gate", "up", "down", "new_up", "new_down", "key_group", "row_kind")
+"""Columns with few values, each many times. A dictionary of any other is made, found to be too large, and given up."""
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How pyarrow writes a table's files."""
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": [name for name in REPEATED if name in schema.names],
+    }
+
+
 class ParquetFileWriter:
     """See :class:`cdr_core.commit.sinks.base.TableWriter`."""
 
@@ -101,13 +115,15 @@ class ParquetFileWriter:
         self._output, self._path, self._schema = output, path, schema
         self._row_group = row_group
         self._summed = Summed(output)
-        self._writer = pq.ParquetWriter(self._summed, schema, compression="zstd", compression_level=1)
+        self._writer = pq.ParquetWriter(self._summed, schema, **parquet_options(schema))
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._records = 0
+        self._digest = RowDigest()
         self._prepared: PreparedFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
+        self._digest.add(batch)
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         self._records += batch.num_rows
@@ -128,7 +144,9 @@ class ParquetFileWriter:
         self._flush()
         self._writer.close()
         self._output.finish()
-        self._prepared = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c)
+        self._prepared = PreparedFile(
+            self._path, self._records, self._summed.size, self._summed.crc32c, rows_digest=self._digest.hex
+        )
 
     def discard(self) -> None:
         with suppress(Exception):

@@ -130,6 +130,10 @@ class IcebergSink:
             if wrong:
                 raise Refused(f"table {self._name} {wrong}", hint="use another table or a new name")
 
+    def columns(self) -> list[str] | None:
+        table = self._table()
+        return None if table is None else list(table.schema().column_names)
+
     def create(self, schema: pa.Schema) -> None:
         table = self._table()
         if table is None:

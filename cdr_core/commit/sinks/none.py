@@ -55,6 +55,9 @@ class NoneSink:
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
         """There is nothing that could fail."""
 
+    def columns(self) -> None:
+        """There is no table."""
+
     def create(self, schema: pa.Schema) -> None:
         """There is no table."""
 

@@ -91,6 +91,15 @@ class PaimonSink:
             except (DatabaseNotExistException, TableNotExistException):
                 return None
 
+    def _table_if_any(self) -> Any:
+        """As :meth:`_table`; a warehouse that is not there is not made."""
+        absent = is_local(self._warehouse) and not local_path(self._warehouse).is_dir()
+        return None if absent else self._table()
+
+    def columns(self) -> list[str] | None:
+        table = self._table_if_any()
+        return None if table is None else [field.name for field in table.fields]
+
     def _require_table(self) -> Any:
         table = self._table()
         if table is None:
@@ -99,15 +108,14 @@ class PaimonSink:
 
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
         self._place.refuse(self._warehouse)
-        absent = is_local(self._warehouse) and not local_path(self._warehouse).is_dir()
-        table = None if absent else self._table()
+        table = self._table_if_any()
         if table is not None:
             self._require_fit(table, schema)
 
     def _require_fit(self, table: Any, schema: pa.Schema | None) -> None:
         wrong = _kind(table)
         if wrong is None and schema is not None:
-            wrong = difference(schema, PyarrowFieldParser.from_paimon_schema(table.fields))
+            wrong = difference(_storable(schema), PyarrowFieldParser.from_paimon_schema(table.fields))
         if wrong:
             raise Refused(f"table {self._name} {wrong}", hint="use an append table without buckets, or a new name")
 
@@ -118,7 +126,9 @@ class PaimonSink:
                 catalog = self._catalog()
                 catalog.file_io.try_to_write_atomic = _create  # the library's own can replace a schema
                 catalog.create_database(self._name.partition(".")[0], True)
-                catalog.create_table(self._name, Schema.from_pyarrow_schema(schema, options=dict(_CREATE)), True)
+                catalog.create_table(
+                    self._name, Schema.from_pyarrow_schema(_storable(schema), options=dict(_CREATE)), True
+                )
                 table = catalog.get_table(self._name)
         self._require_fit(table, schema)
 
@@ -126,7 +136,7 @@ class PaimonSink:
         self, name: str, schema: pa.Schema, row_group: int = ROW_GROUP_BYTES
     ) -> AbstractContextManager[ParquetFileWriter]:
         path = _data_file(self._require_table(), f"data-cdr-{name.replace('/', '-')}.parquet")
-        return parquet_writer(self._place.output(path), path, schema, row_group)
+        return parquet_writer(self._place.output(path), path, _storable(schema), row_group)
 
     def look_up(self, commit_user: str) -> LookUp:
         table = self._table()
@@ -192,8 +202,7 @@ class PaimonSink:
         return self._place.open(file.path, file)
 
     def files_of(self, recovery: str) -> list[str]:
-        absent = is_local(self._warehouse) and not local_path(self._warehouse).is_dir()
-        table = None if absent else self._table()
+        table = self._table_if_any()
         if table is None:
             return []
         begin = _data_file(table, f"data-cdr-{recovery}-")
@@ -210,6 +219,11 @@ class PaimonSink:
             names = {name for each in snapshots for name in (each.base_manifest_list, each.delta_manifest_list)}
             manifests = {meta.file_name for name in names for meta in lists.read(name)}
             return frozenset(entry.file.file_name for name in manifests for entry in files.read(name))
+
+
+def _storable(schema: pa.Schema) -> pa.Schema:
+    """Bytes of a fixed number as bytes of any: the library reads a column of the former back as one of the latter."""
+    return pa.schema([f.with_type(pa.binary()) if pa.types.is_fixed_size_binary(f.type) else f for f in schema])
 
 
 def _kind(table: Any) -> str | None:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks.base import (
@@ -40,6 +41,8 @@ from cdr_core.storage import Storage, is_local, join, storage_for
 from cdr_core.storage.local import is_writable, local_path
 
 MANIFEST_VERSION = 1
+FOOTER_END = 8
+"""The last bytes of a Parquet file: the length of its footer, and a mark."""
 _MANIFEST = re.compile(r"/manifest-([1-9]\d*)\.json$")
 
 
@@ -86,6 +89,14 @@ class ParquetSink:
 
     def refuse_early(self, schema: pa.Schema | None = None) -> None:
         self._place.refuse(self._directory)
+
+    def columns(self) -> list[str] | None:
+        """Those of the newest file that is listed: files carry their own columns."""
+        manifests = self._manifests()
+        files = self._read(manifests[-1][1])["files"] if manifests else []
+        if not files:
+            return None
+        return _columns_of(self._storage, join(self._directory, files[-1]["path"]))
 
     def create(self, schema: pa.Schema) -> None:
         """Files carry their own columns, and directories come with the first of them."""
@@ -158,6 +169,18 @@ def _manifest(uri: str, data: bytes) -> Mapping[str, Any]:
     if version != MANIFEST_VERSION:
         raise Refused(f"{uri} has version {version}, this cdr reads {MANIFEST_VERSION}")
     return manifest
+
+
+def _columns_of(storage: Storage, uri: str) -> list[str]:
+    """The columns of a Parquet file, from its footer alone: the data in front of it may be large, and far away."""
+    size = storage.size(uri)
+    try:
+        ending = storage.read(uri, max(size - FOOTER_END, 0), FOOTER_END)
+        footer = min(int.from_bytes(ending[:4], "little") + FOOTER_END, size)
+        return list(pq.read_schema(pa.BufferReader(storage.read(uri, size - footer, footer))).names)
+    except (pa.ArrowException, ValueError):
+        hint = "the table lists it: restore it, or name another target"
+        raise Unreadable(f"{uri} is no Parquet file", hint=hint) from None
 
 
 def place_for(directory: str) -> Place:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from cdr_core.flink.generate.pool import Pool
 from cdr_core.flink.generate.shape import Shape
+from cdr_core.kernels.generated import CHANNEL, Longs, Table
 
 _IDLE: Final = 0.05
 _INPUT_ONLY: Final = 0.1
@@ -19,15 +20,30 @@ _CUTS: Final = (0.25, 0.75)
 """Between these shares of a busy channel's bytes ends its input state; mostly inside of a record."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelLayout:
-    """A virtual channel with data: ``size`` bytes to aim at, of which ``cut`` are input state (``None``: all)."""
+def lay_out(shape: Shape, pools: Sequence[Pool]) -> Table:
+    """Every channel with data, in an order of chance, so that channels of all subtasks take turns."""
+    rng = np.random.default_rng([shape.seed, len(shape.exchanges)])
+    channels = np.concatenate([_lay_out_exchange(shape, at, pool, rng) for at, pool in enumerate(pools)])
+    return channels[rng.permutation(len(channels))]
 
-    exchange: int
-    up: int
-    down: int
-    size: int
-    cut: int | None
+
+def _lay_out_exchange(shape: Shape, at: int, pool: Pool, rng: np.random.Generator) -> Table:
+    budget = shape.bytes // len(shape.carriers)
+    served = np.flatnonzero(pool.weights > 0)
+    places = shape.parallelism[shape.exchanges[shape.carriers[at]].upstream] * len(served)
+    order = rng.permutation(places)
+    # A channel holds at least one record: with little to spread, fewer channels have any.
+    busy = min(places - int(places * _IDLE), max(1, int(budget / pool.mean)))
+    channels = np.empty(busy, CHANNEL)
+    channels["exchange"] = at
+    channels["up"], channels["down"] = order[:busy] // len(served), served[order[:busy] % len(served)]
+    weights = pool.weights[channels["down"]] * rng.uniform(0.5, 1.5, busy)
+    # The last record exceeds the aim by half of one on average.
+    channels["size"] = np.maximum(budget * weights / weights.sum() - pool.mean / 2, 1)
+    channels["cut"] = channels["size"] * rng.uniform(*_CUTS, busy)
+    channels["cut"][: int(busy * (_INPUT_ONLY + _OUTPUT_ONLY))] = 0
+    channels["cut"][: int(busy * _INPUT_ONLY)] = -1
+    return channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +54,36 @@ class Subtask:
     index: int
 
 
-def lay_out(shape: Shape, pools: Mapping[int, Pool]) -> list[ChannelLayout]:
-    """Every channel with data, in an order of chance, so that channels of all subtasks take turns."""
-    rng = np.random.default_rng([shape.seed, len(shape.exchanges)])
-    channels: list[ChannelLayout] = []
-    for number in shape.carriers if shape.bytes else ():
-        channels += _lay_out_exchange(shape, number, pools[number], rng)
-    order = rng.permutation(len(channels))
-    return [channels[index] for index in order]
+class Lanes(NamedTuple):
+    """The sides of all channels: input of channel c at 2c, output behind it. ``subtask`` counts those of all operators,
+    ``(a, b)`` as in the handle of a channel.
+    """
+
+    subtask: Longs
+    a: Longs
+    b: Longs
 
 
-def _lay_out_exchange(shape: Shape, number: int, pool: Pool, rng: np.random.Generator) -> list[ChannelLayout]:
-    exchange = shape.exchanges[number]
-    ups, downs = shape.parallelism[exchange.upstream], shape.parallelism[exchange.downstream]
-    budget = shape.bytes // len(shape.carriers)
-    places = [(up, down) for up in range(ups) for down in range(downs) if pool.weights[down] > 0]
-    order = rng.permutation(len(places))
-    # A channel holds at least one record: with little to spread, fewer channels have any.
-    busy = min(len(places) - int(len(places) * _IDLE), max(1, int(budget / pool.mean)))
-    chosen = [places[index] for index in order[:busy]]
-    weights = np.array([pool.weights[down] for _, down in chosen]) * rng.uniform(0.5, 1.5, busy)
-    # The last record exceeds the aim by half of one on average.
-    sizes = np.maximum(budget * weights / weights.sum() - pool.mean / 2, 1).astype(np.int64)
-    cuts = rng.uniform(*_CUTS, busy)
-    one_sided = int(busy * _INPUT_ONLY), int(busy * (_INPUT_ONLY + _OUTPUT_ONLY))
-    return [
-        ChannelLayout(number, up, down, int(size), _cut(index, int(size), float(cut), *one_sided))
-        for index, ((up, down), size, cut) in enumerate(zip(chosen, sizes, cuts, strict=True))
-    ]
+def subtasks_of(shape: Shape) -> Sequence[Subtask]:
+    """Of all operators, in order."""
+    return [Subtask(name, index) for name in shape.operators for index in range(shape.parallelism[name])]
 
 
-def _cut(index: int, size: int, share: float, input_only: int, output_only: int) -> int | None:
-    if index < input_only:
-        return None
-    return 0 if index < output_only else int(size * share)
+def lanes_of(shape: Shape, channels: Table) -> Lanes:
+    counts = [shape.parallelism[name] for name in shape.operators]
+    first = dict(zip(shape.operators, np.cumsum(counts) - counts, strict=True))
+    exchanges = [shape.exchanges[number] for number in shape.carriers]
+    firsts = np.array([[first[exchange.downstream], first[exchange.upstream]] for exchange in exchanges])
+    places = np.array([[exchange.gate, exchange.partition] for exchange in exchanges])
+    ends, exchange = np.stack([channels["down"], channels["up"]], axis=1), channels["exchange"]
+    return Lanes((firsts[exchange] + ends).reshape(-1), places[exchange].reshape(-1), ends[:, ::-1].reshape(-1))
 
 
-def share_files(shape: Shape, operators: Sequence[str]) -> Mapping[Subtask, int]:
+def share_files(shape: Shape) -> Longs:
     """The file each subtask writes to. Subtasks of one index run side by side, so they share one, as in Flink."""
-    subtasks = sorted(
-        (index, operators.index(name), name) for name in operators for index in range(shape.parallelism[name])
-    )
-    return {Subtask(name, index): place // shape.subtasks_per_file for place, (index, _, name) in enumerate(subtasks)}
+    counts = [shape.parallelism[name] for name in shape.operators]
+    operators = np.repeat(np.arange(len(counts)), counts)
+    indices = np.concatenate([np.arange(count) for count in counts])
+    files = np.empty(len(indices), np.int64)
+    files[np.lexsort((operators, indices))] = np.arange(len(indices)) // shape.subtasks_per_file
+    return files

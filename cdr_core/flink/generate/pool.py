@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.flink.generate.shape import ExchangeShape, Shape, Spread
-from cdr_core.flink.generate.template import Form, Template, form_of, key_record, make_template
+from cdr_core.flink.generate.template import Form, Number, Template, form_of, key_record, make_template
 from cdr_core.flink.generate.values import Draw
 from cdr_core.flink.keys import key_groups, owner
 from cdr_core.flink.uid import operator_id_of_uid
 from cdr_core.kernels import frames
+from cdr_core.kernels.generated import ELEMENT, EXCHANGE, FIRST_RECORD, Bytes, Longs, Pools, Table
 
-Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
-
-WATERMARK: Final = 0
-LATENCY_MARKER: Final = 1
-FIRST_RECORD: Final = 2
-"""Elements by their number in the pool."""
-
-TIME_AT: Final = 5
-"""Where a watermark, a marker and a record with a timestamp hold their time, counted from the length field."""
-MARKER_SUBTASK_AT: Final = 29
 
 _FEWEST_TEMPLATES: Final = 512
 _LEAST_PAYLOAD: Final = 1 << 20
@@ -37,38 +28,23 @@ _ZIPF: Final = 1.1
 _LETTERS: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 
 
-class Numbers(NamedTuple):
-    """Where each element has a number of its own (from its begin, or negative: from its end), and its numpy type."""
-
-    at: Longs
-    code: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """Element i is ``source[head_starts[i]:head_ends[i]]``, ``payloads[i]`` bytes from anywhere in
-    ``source[payload_start:]``, and ``source[tail_starts[i]:tail_ends[i]]``; together ``lengths[i]`` bytes, of records
-    ``mean`` on average.
+    """One exchange's share of :class:`Pools`: of its elements, the first two are a watermark and a latency marker, all
+    others records, ``mean`` bytes long on average.
 
-    The first two are a watermark and a latency marker, all others records. ``choices[d]`` are the records that may wait
-    for downstream subtask d, ``chances[d]`` their accumulated probabilities (``None``: all the same), ``weights[d]``
-    its share of the exchange.
+    ``source[payload_start:]`` is what payloads are cut from. ``weights[d]`` is the share of downstream subtask d.
     """
 
     source: Bytes
-    head_starts: Longs
-    head_ends: Longs
-    payloads: Longs
-    tail_starts: Longs
-    tail_ends: Longs
-    lengths: Longs
+    elements: Table
     mean: float
     payload_start: int
-    timestamps: bool
-    sequence: Numbers | None
-    origin: Numbers | None
-    choices: tuple[Longs, ...]
-    chances: tuple[Weights | None, ...]
+    sequence_width: int
+    origin_width: int
+    choices: Longs
+    chances: Weights
+    rows: Longs
     weights: Weights
 
 
@@ -80,18 +56,56 @@ def make_pool(shape: Shape, number: int) -> Pool:
     count = max(shape.keys, _FEWEST_TEMPLATES)
     keys = [index % shape.keys for index in range(count)]
     templates = [make_template(form, Draw(rng, exchange.key, key), shape.record_bytes) for key in keys]
-    choices, chances, weights = _spread(shape, exchange, form, rng, np.array(keys))
-    rows = [_frame(template, shape.timestamps) for template in templates]
-    specials = [_watermark(), _latency_marker(exchange)]
-    header = len(rows[0][0]) - len(templates[0].head)
+    spread = _spread(shape, exchange, form, rng, np.array(keys))
+    framed = [_frame(template, shape.timestamps) for template in templates]
+    header = len(framed[0][0]) - len(templates[0].head)
+    parts = [(_watermark(), b""), (_latency_marker(exchange), b""), *framed]
+    encoded = np.frombuffer(b"".join(part for pair in parts for part in pair), np.uint8)
+    elements = np.zeros(len(parts), ELEMENT)
+    sizes = np.array([(len(head), len(tail)) for head, tail in parts], np.int64)
+    ends = np.cumsum(sizes).reshape(-1, 2)
+    elements["head"], elements["tail"] = (ends - sizes).T
+    elements["head_end"], elements["tail_end"] = ends.T
+    elements["payload"][FIRST_RECORD:] = [template.payload for template in templates]
+    elements["length"] = sizes.sum(axis=1) + elements["payload"]
+    elements["sequence_at"][FIRST_RECORD:] = [_behind(header, template.sequence_at) for template in templates]
+    elements["origin_at"][FIRST_RECORD:] = [_behind(header, template.origin_at) for template in templates]
+    payload = _payload_bytes(form, int(elements["payload"].max()), shape, number)
     return Pool(
-        *_lay_out(form, specials, rows, [t.payload for t in templates], shape, number),
-        timestamps=shape.timestamps,
-        sequence=_numbers(form.sequence.code, [t.sequence_at for t in templates], header) if form.sequence else None,
-        origin=_numbers(form.origin.code, [t.origin_at for t in templates], header) if form.origin else None,
-        choices=choices,
-        chances=chances,
-        weights=weights,
+        np.concatenate([encoded, payload]),
+        elements,
+        float(elements["length"][FIRST_RECORD:].mean()),
+        len(encoded),
+        _width(form.sequence),
+        _width(form.origin),
+        *spread,
+    )
+
+
+def join_pools(shape: Shape, pools: Sequence[Pool]) -> Pools:
+    """The pools of ``shape.carriers`` as one."""
+    elements, exchanges, choices, rows = [], [], [], []
+    source = first_element = first_choice = first_row = 0
+    for number, pool in zip(shape.carriers, pools, strict=True):
+        exchange, moved = shape.exchanges[number], pool.elements.copy()
+        for name in ("head", "head_end", "tail", "tail_end"):
+            moved[name] += source
+        parallelism = shape.parallelism[exchange.upstream], shape.parallelism[exchange.downstream]
+        payload = source + pool.payload_start, source + len(pool.source)
+        widths = pool.sequence_width, pool.origin_width
+        exchanges.append((number, first_element, first_row, *payload, pool.mean, *widths, *parallelism))
+        elements.append(moved)
+        choices.append(pool.choices + first_element)
+        rows.append(pool.rows + first_choice)
+        source, first_element = source + len(pool.source), first_element + len(moved)
+        first_choice, first_row = first_choice + len(pool.choices), first_row + len(pool.rows)
+    return Pools(
+        np.concatenate([pool.source for pool in pools]),
+        np.concatenate(elements),
+        np.array(exchanges, EXCHANGE),
+        np.concatenate(choices),
+        np.concatenate([pool.chances for pool in pools]),
+        np.concatenate(rows),
     )
 
 
@@ -117,50 +131,46 @@ def operator_id(name: str) -> str:
     return name.lower() if is_id else operator_id_of_uid(name)
 
 
-def _numbers(code: str, at: list[int], header: int) -> Numbers:
-    """Positions behind the element's header; those counted from the end stay."""
-    places = np.array([0] * FIRST_RECORD + [place + header if place >= 0 else place for place in at], np.int64)
-    return Numbers(places, code)
+def _behind(header: int, place: int) -> int:
+    """A place in a record as one in its element; those counted from the end stay."""
+    return place + header if place >= 0 else place
 
 
-def _lay_out(
-    form: Form, specials: list[bytes], rows: list[tuple[bytes, bytes]], payloads: list[int], shape: Shape, number: int
-) -> tuple[Bytes, Longs, Longs, Longs, Longs, Longs, Longs, float, int]:
-    """Heads and tails side by side, the bytes of payloads behind them."""
-    parts = [(special, b"") for special in specials] + rows
-    sizes = np.array([len(part) for pair in parts for part in pair], np.int64)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    stretch = np.array([0] * len(specials) + payloads, np.int64)
-    encoded = np.frombuffer(b"".join(part for pair in parts for part in pair), np.uint8)
+def _width(number: Number | None) -> int:
+    """Bytes of a number, negative if they are little-endian."""
+    if number is None:
+        return 0
+    return np.dtype(number.code).itemsize * (1 if number.code.startswith(">") else -1)
+
+
+def _payload_bytes(form: Form, longest: int, shape: Shape, number: int) -> Bytes:
     rng = np.random.default_rng([shape.seed, number])
-    payload = rng.integers(0, 256, max(_LEAST_PAYLOAD, 2 * max(payloads)), np.uint8)
-    if form.text:
-        payload = _LETTERS[payload & 63]
-    source = np.concatenate([encoded, payload])
-    lengths = sizes[0::2] + stretch + sizes[1::2]
-    mean = float(lengths[FIRST_RECORD:].mean())
-    return source, starts[0::2], ends[0::2], stretch, starts[1::2], ends[1::2], lengths, mean, len(encoded)
+    payload = rng.integers(0, 256, max(_LEAST_PAYLOAD, 2 * longest), np.uint8)
+    return _LETTERS[payload & 63] if form.text else payload
 
 
 def _spread(
     shape: Shape, exchange: ExchangeShape, form: Form, rng: random.Random, keys: Longs
-) -> tuple[tuple[Longs, ...], tuple[Weights | None, ...], Weights]:
-    """Which records may wait for which downstream subtask, how likely each is, and each subtask's share."""
+) -> tuple[Longs, Weights, Longs, Weights]:
+    """Records and their accumulated probabilities (none: all the same), begin and end of those that may wait for each
+    downstream subtask, and each subtask's share.
+    """
     parallelism = shape.parallelism[exchange.downstream]
     everything = np.arange(len(keys)) + FIRST_RECORD
     popularity = _zipf(shape.keys, rng) if shape.skew else np.ones(shape.keys)
     if exchange.spread is not Spread.KEYED:
         weights = _zipf(parallelism, rng) if shape.skew else np.ones(parallelism)
         if exchange.spread is Spread.FIRST:
-            weights = np.arange(parallelism) == 0
-        chances = _accumulated(popularity[keys]) if shape.skew else None
-        return (everything,) * parallelism, (chances,) * parallelism, weights.astype(np.float64)
+            weights = (np.arange(parallelism) == 0).astype(np.float64)
+        chances = _accumulated(popularity[keys]) if shape.skew else np.zeros(0)
+        return everything, chances, np.tile([0, len(keys)], (parallelism, 1)), weights
     owners = _owners(shape, exchange, form, rng)[keys]
-    chosen = [everything[owners == subtask] for subtask in range(parallelism)]
-    likely = [popularity[keys[chosen_ids - FIRST_RECORD]] for chosen_ids in chosen]
+    order = np.argsort(owners, kind="stable")
+    bounds = np.searchsorted(owners[order], np.arange(parallelism + 1))
+    likely = np.split(popularity[keys[order]], bounds[1:-1])
     weights = np.array([part.sum() for part in likely], np.float64)
-    return tuple(chosen), tuple(_accumulated(part) if shape.skew else None for part in likely), weights
+    chances = np.concatenate([_accumulated(part) for part in likely]) if shape.skew else np.zeros(0)
+    return everything[order], chances, np.stack([bounds[:-1], bounds[1:]], axis=1), weights
 
 
 def _owners(shape: Shape, exchange: ExchangeShape, form: Form, rng: random.Random) -> Longs:

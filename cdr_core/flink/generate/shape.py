@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Final
 
 from cdr_core.errors import Refused, SpecRefused
+from cdr_core.flink.channel_writer import LONGEST_CHUNK
 from cdr_core.flink.keys import MOST_KEY_GROUPS, check_key
+from cdr_core.flink.metadata.channel_packing import LARGEST_I32
 from cdr_core.flink.metadata.versions import NEWEST_VERSION, OLDEST_WRITTEN
 from cdr_core.flink.types import TypeDescription
 
@@ -74,6 +76,7 @@ class Shape:
         _refuse_numbers(self)
         _refuse_parallelism(self)
         for exchange in self.exchanges:
+            _refuse_places(exchange)
             if exchange.spread is Spread.KEYED:
                 _refuse_key(exchange)
         if self.bytes and not self.carriers:
@@ -107,6 +110,11 @@ def _refuse_numbers(shape: Shape) -> None:
             f"{shape.bytes} bytes are too many for inline state, which is held in memory",
             hint=f"at most {LARGEST_INLINE} bytes, or leave it out",
         )
+    if shape.buffer > LONGEST_CHUNK:
+        raise Refused(
+            f"a buffer of {shape.buffer} bytes is longer than the length field of a chunk can say",
+            hint=f"give at most {LONGEST_CHUNK} bytes",
+        )
     for what, number in (("buffer", shape.buffer), ("keys", shape.keys), ("subtasks a file", shape.subtasks_per_file)):
         if number < 1:
             raise Refused(f"{number} is no number of {what} to work with", hint="give at least 1")
@@ -124,6 +132,15 @@ def _refuse_parallelism(shape: Shape) -> None:
             raise Refused(
                 f"operator {name} cannot have parallelism {shape.parallelism[name]}",
                 hint=f"give 1 to the max parallelism, {shape.max_parallelism}",
+            )
+
+
+def _refuse_places(exchange: ExchangeShape) -> None:
+    for what, number in (("gate", exchange.gate), ("partition", exchange.partition)):
+        if number > LARGEST_I32:
+            raise SpecRefused(
+                f"exchange {exchange.name}: {what} {number} does not fit its 4-byte field of _metadata",
+                hint="write the number that the operator has in the job, counted from 0",
             )
 
 

@@ -8,14 +8,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
+import numpy as np
+
 from cdr_core.errors import Refused
 from cdr_core.flink.metadata.cursor import Cursor
 from cdr_core.flink.metadata.offsets import Offsets
 from cdr_core.flink.metadata.packed import Layout, Packed
 from cdr_core.flink.metadata.sink import Sink
 from cdr_core.flink.metadata.streams import StreamHandle, read_stream, write_stream
+from cdr_core.kernels.handles import add_tags, end_of_handles, end_of_parts, remove_tags
 
 FIRST_TAGGED_VERSION: Final = 6
+
+KERNELS_FROM: Final = 1 << 20
+"""Bytes of ``_metadata``. Loading the kernels takes almost a second, and Python reads smaller files in less."""
+
+KERNELS_FROM_HANDLES: Final = 64
+"""Handles of one side of a subtask that is written: fewer are written by Python."""
 
 _SMALLEST_SINGLE: Final = 4 * 4 + 8 + 1
 _SMALLEST_MERGED: Final = 1 + 4 + 8 + 1 + 4 + 4
@@ -89,7 +98,15 @@ class MergedChannel:
         sink.offsets(self.offsets)
 
 
-_PARTS: Final = Layout("merged channels", _SMALLEST_PART, MergedChannel.read, MergedChannel.write, MergedChannel.check)
+def _leap_parts(cursor: Cursor, count: int) -> bool:
+    if not count or cursor.size < KERNELS_FROM:
+        return False
+    return cursor.leap(end_of_parts(cursor.array, cursor.position, count, cursor.room))
+
+
+_PARTS: Final = Layout(
+    "merged channels", _SMALLEST_PART, MergedChannel.read, MergedChannel.write, MergedChannel.check, _leap_parts
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +159,19 @@ def _layout(side: Side) -> Layout[ChannelHandle]:
         sink.i8(handle.TAGS[side])
         handle.write(sink)
 
-    return Layout(f"{side} channel handles", _SMALLEST_MERGED, read, write, read)
+    def leap(cursor: Cursor, count: int) -> bool:
+        return _leap(cursor, count, side, tagged=True)
+
+    return Layout(f"{side} channel handles", _SMALLEST_MERGED, read, write, read, leap)
+
+
+def _leap(cursor: Cursor, count: int, side: Side, *, tagged: bool) -> bool:
+    """Step over handles with a kernel, which knows the common ones."""
+    if not count or cursor.size < KERNELS_FROM:
+        return False
+    single, merged = SingleChannelHandle.TAGS[side], MergedChannelHandle.TAGS[side]
+    place = (cursor.array, cursor.position, count)
+    return cursor.leap(end_of_handles(*place, single, merged, tagged, cursor.room, np.zeros(2, np.int64)))
 
 
 _HANDLES: Final = {side: _layout(side) for side in Side}
@@ -153,12 +182,23 @@ def pack_channels(handles: Iterable[ChannelHandle], side: Side) -> Sequence[Chan
     return Packed.of(_HANDLES[side], handles)
 
 
+def packed_handles(side: Side, count: int, raw: bytes) -> Sequence[ChannelHandle]:
+    """Handles from their bytes, each behind its tag, which the caller vouches for."""
+    return Packed(_HANDLES[side], count, raw)
+
+
 def read_channels(cursor: Cursor, side: Side, version: int) -> Sequence[ChannelHandle]:
     """The handles of one side of a subtask, in file order."""
     layout = _HANDLES[side]
     if version >= FIRST_TAGGED_VERSION:
         return Packed.read(layout, cursor)
     number = cursor.count(layout.what, _SMALLEST_SINGLE)
+    start = cursor.position
+    if _leap(cursor, number, side, tagged=False):
+        cursor.charge(number + cursor.position - start)
+        copied = np.empty(number + cursor.position - start, np.uint8)
+        add_tags(cursor.array, start, number, SingleChannelHandle.TAGS[side], copied)
+        return Packed(layout, number, copied.tobytes())
     room, tagged = cursor.room, Sink()
     for _ in range(number):
         layout.write(SingleChannelHandle.read(cursor), tagged)
@@ -175,7 +215,14 @@ def write_channels(sink: Sink, handles: Sequence[ChannelHandle], side: Side, ver
         Packed.of(_HANDLES[side], handles).write(sink)
         return
     sink.i32(len(handles))
-    for handle in handles:
+    packed = Packed.of(_HANDLES[side], handles)
+    if len(packed) >= KERNELS_FROM_HANDLES:
+        untagged = np.empty(len(packed.encoded) - len(packed), np.uint8)
+        tag = SingleChannelHandle.TAGS[side]
+        if remove_tags(np.frombuffer(packed.encoded, np.uint8), len(packed), tag, untagged):
+            sink.raw(untagged.tobytes())
+            return
+    for handle in packed:
         if isinstance(handle, MergedChannelHandle):
             raise Refused(
                 f"_metadata version {version} cannot hold merged channel handles",

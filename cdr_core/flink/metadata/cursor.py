@@ -6,6 +6,9 @@ import struct
 import sys
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from cdr_core.errors import CorruptMetadata, Where
 from cdr_core.flink.metadata.modified_utf8 import decode
 from cdr_core.flink.metadata.offsets import Offsets
@@ -44,6 +47,11 @@ class Cursor:
         self.checkpoint = checkpoint
         self.operator: str | None = None
         self.subtask: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self._end
 
     @property
     def remaining(self) -> int:
@@ -108,6 +116,16 @@ class Cursor:
             raise self.corrupt(f"{value} {what} are announced where only {self.remaining} bytes follow", at=at)
         self.charge(value * (held + _SLOT))
         return value
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the whole file, for a kernel."""
+        return np.frombuffer(self._view, np.uint8)
+
+    def leap(self, end: int) -> bool:
+        """Go to the end that a kernel found; False where it found none."""
+        self.position = end if end >= 0 else self.position
+        return end >= 0
 
     def skip(self, length: int) -> None:
         """Step over bytes of any content."""

@@ -19,13 +19,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[T]):
-    """How one element is stored. ``check`` steps over it and refuses what ``read`` would refuse."""
+    """How one element is stored. ``check`` steps over it and refuses what ``read`` would refuse.
+
+    ``leap`` steps over a number of elements at once. It returns False, and moves nothing, unless it is sure that
+    ``check`` accepts each of them.
+    """
 
     what: str
     smallest: int
     read: Callable[[Cursor], T]
     write: Callable[[T, Sink], None]
     check: Callable[[Cursor], object]
+    leap: Callable[[Cursor, int], bool] = lambda _cursor, _count: False
 
 
 class Packed(Sequence[T]):
@@ -54,12 +59,17 @@ class Packed(Sequence[T]):
         """An i32 number and that many elements, each checked."""
         count = cursor.count(layout.what, layout.smallest)
         start, room = cursor.position, cursor.room
-        for _ in range(count):
+        for _ in range(0 if layout.leap(cursor, count) else count):
             layout.check(cursor)
             # What the check decoded is gone again, only the bytes stay.
             cursor.room = room
         end, cursor.position = cursor.position, start
         return cls(layout, count, cursor.raw(end - start))
+
+    @property
+    def encoded(self) -> bytes:
+        """The elements as they are stored, one behind the other."""
+        return self._raw
 
     def write(self, sink: Sink) -> None:
         """The mirror of :meth:`read`."""

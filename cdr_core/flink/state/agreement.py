@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from cdr_core.flink.state.serializers import Serializer
-from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
-from cdr_core.flink.types.model import Nullable
+from cdr_core.flink.types import (
+    Array,
+    Kind,
+    Nullable,
+    RowData,
+    Scalar,
+    SqlKind,
+    SqlType,
+    Struct,
+    StructKind,
+    TypeDescription,
+)
 
 _SCALARS: Final[dict[str, Kind]] = {
     "BooleanSerializer": Kind.BOOLEAN,
@@ -32,6 +43,7 @@ _SCALARS: Final[dict[str, Kind]] = {
 }
 _ARRAYS: Final[dict[str, Kind]] = {
     "BooleanPrimitiveArraySerializer": Kind.BOOLEAN,
+    "BytePrimitiveArraySerializer": Kind.BYTE,
     "ShortPrimitiveArraySerializer": Kind.SHORT,
     "IntPrimitiveArraySerializer": Kind.INT,
     "LongPrimitiveArraySerializer": Kind.LONG,
@@ -59,7 +71,19 @@ _COLUMNS: Final[dict[str, frozenset[SqlKind]]] = {
     "TimestampDataSerializer": frozenset({SqlKind.TIMESTAMP, SqlKind.TIMESTAMP_LTZ}),
     "RowDataSerializer": frozenset({SqlKind.ROW}),
 }
-_ROW = "RowDataSerializer"
+_ROW: Final = "RowDataSerializer"
+_NULLABLE: Final = "NullableSerializer"
+
+
+def key_agrees(key: TypeDescription, found: Serializer) -> bool | None:
+    """Whether this is the serializer of a key of this type; ``None`` where the type language cannot tell.
+
+    Whether a field of the record may be null says nothing about the key, which may not.
+    """
+    if isinstance(key, Struct) and key.kind is StructKind.TUPLE:
+        key = replace(key, types=tuple(map(_required, key.types)))
+        found = replace(found, parts=tuple(map(_required_serializer, found.parts)))
+    return agrees(_required(key), _required_serializer(found))
 
 
 def agrees(description: TypeDescription, found: Serializer) -> bool | None:
@@ -67,9 +91,13 @@ def agrees(description: TypeDescription, found: Serializer) -> bool | None:
 
     A tuple of one field counts as the field: it has the same bytes and the same hash code.
     """
-    description, found = _bare(description), _bare_serializer(found)
+    description, found = _unwrapped(description), _unwrapped_serializer(found)
     if description == Scalar(Kind.OPAQUE) or not _is_known(found):
         return None
+    if isinstance(description, Nullable):
+        return found.name == _NULLABLE and agrees(description.element, _required_serializer(found))
+    if found.name == _NULLABLE:
+        return False
     if isinstance(description, RowData):
         return found.name == _ROW and _all(
             [_column_agrees(type_, part) for type_, part in zip(description.types, found.parts, strict=False)],
@@ -90,9 +118,9 @@ def type_text(found: Serializer) -> str:
         parts = [type_text(part) for part in found.parts]
         named = [f"{name} {part}" for name, part in zip(found.names, parts, strict=True)] if found.names else parts
         return f"{_STRUCTS[found.name]}<{', '.join(named)}>"
-    if found.name in _ARRAYS:
+    if found.name in _ARRAYS and found.name not in _SCALARS:
         return f"ARRAY<{_ARRAYS[found.name]}>"
-    if found.name == "NullableSerializer" and found.parts:
+    if found.name == _NULLABLE and found.parts:
         return f"NULLABLE<{type_text(found.parts[0])}>"
     return str(_SCALARS.get(found.name, found.name))
 
@@ -133,21 +161,25 @@ def _all(parts: list[bool | None], *, same_length: bool) -> bool | None:
     return None if None in parts else True
 
 
-def _bare(description: TypeDescription) -> TypeDescription:
-    while True:
-        if isinstance(description, Nullable):
-            description = description.element
-        elif isinstance(description, Struct) and description.kind is StructKind.TUPLE and len(description.types) == 1:
-            description = description.types[0]
-        else:
-            return description
+def _required(description: TypeDescription) -> TypeDescription:
+    return description.element if isinstance(description, Nullable) else description
 
 
-def _bare_serializer(found: Serializer) -> Serializer:
-    while found.name in ("NullableSerializer", "TupleSerializer") and len(found.parts) == 1:
+def _required_serializer(found: Serializer) -> Serializer:
+    return found.parts[0] if found.name == _NULLABLE and found.parts else found
+
+
+def _unwrapped(description: TypeDescription) -> TypeDescription:
+    while isinstance(description, Struct) and description.kind is StructKind.TUPLE and len(description.types) == 1:
+        description = description.types[0]
+    return description
+
+
+def _unwrapped_serializer(found: Serializer) -> Serializer:
+    while found.name == "TupleSerializer" and len(found.parts) == 1:
         found = found.parts[0]
     return found
 
 
 def _is_known(found: Serializer) -> bool:
-    return found.name in _SCALARS or found.name in _ARRAYS or found.name in _STRUCTS or found.name == _ROW
+    return found.name in {*_SCALARS, *_ARRAYS, *_STRUCTS, _ROW, _NULLABLE}

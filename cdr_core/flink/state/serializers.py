@@ -16,6 +16,7 @@ from typing import Final
 
 from cdr_core.flink.metadata.modified_utf8 import decode
 
+_FLINK: Final = "org.apache.flink."
 _HEAD_VERSION: Final = 6
 _PROXY_VERSION: Final = 2
 _COMPOSITE: Final = 911108
@@ -42,7 +43,7 @@ _NUMBERS: Final = {"DecimalDataSerializer": 2, "TimestampDataSerializer": 1}
 
 @dataclass(frozen=True, slots=True)
 class Serializer:
-    """One serializer: the simple name of its class, and those inside of it.
+    """One serializer: the simple name of Flink's class, the full name of any other; and those inside of it.
 
     ``names`` are the fields of a POJO, in the order of ``parts``; ``numbers`` the precision and scale of a SQL type.
     """
@@ -188,7 +189,12 @@ class _Reader:
 
 
 def _simple_name(class_name: str) -> str:
-    """The serializer's class of a snapshot's: it is the one around it, or has the same name without Snapshot."""
+    """The serializer's class of a snapshot's: it is the one around it, or has the same name without Snapshot.
+
+    A class that is not Flink's keeps its full name, so that no other class is taken for one of Flink's.
+    """
+    if not class_name.startswith(_FLINK):
+        return class_name
     around, _, last = class_name.rpartition(".")[2].rpartition("$")
     around = around.rpartition("$")[2]
     return around if around not in ("", "Serializer") else last.removesuffix("Snapshot")

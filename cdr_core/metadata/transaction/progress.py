@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import delete, func, select
 
@@ -72,6 +72,18 @@ class Progress(Scope):
         row.bytes_done += size
         row.records_done += records
         return True
+
+    def forget_units(self, phase: Phase, units: Collection[str]) -> None:
+        """Units that an earlier version finished and this one does again; the phase is not done yet."""
+        row = self._running(phase)
+        for unit in units:
+            found = self._session.get(UnitResultRow, (self.recovery_id, phase, unit))
+            if found is not None:
+                row.units_done -= 1
+                row.bytes_done -= found.bytes
+                row.records_done -= found.records
+                self._session.delete(found)
+        self._session.flush()
 
     def redo_unit(self, phase: Phase, unit: str, manifest: str, records: int, size: int, result: Json) -> None:
         """A finished unit whose files were lost has been done again. The same records and bytes, or ``Unbalanced``."""

@@ -11,12 +11,31 @@ from cdr_core.faults import reach
 
 if TYPE_CHECKING:
     from cdr_core.commit.committable import PreparedFile
-    from cdr_core.drain.remaining import Remaining, Slice
-    from cdr_core.drain.subtask import RecoveringSubtask
+    from cdr_core.drain.remaining import Slice
     from cdr_core.phases.draining.mailbox import Mailbox
 
-Body = Callable[["Remaining", Sequence["PreparedFile"]], dict[str, Any]]
+Body = Callable[[Any, Sequence["PreparedFile"]], dict[str, Any]]
 """What an answer says of a cut: of what remains, and of the files that go with it."""
+
+
+class Requested(Protocol):
+    """What is asked of a task, as a cut sees it."""
+
+    def request(self, checkpoint: int, aligned_timeout: float | None = None) -> None:
+        """Ask for a checkpoint: at once, or aligned for at most so many seconds."""
+
+    def due(self) -> tuple[int, ...]:
+        """Requests to be cut now, ascending."""
+
+    def cut(self, checkpoint: int, half_records: tuple[Slice, ...] = ()) -> Remains:
+        """Take a checkpoint."""
+
+
+class Remains(Protocol):
+    """A cut."""
+
+    @property
+    def remaining(self) -> Any: ...
 
 
 class Prepares(Protocol):
@@ -40,13 +59,13 @@ class Answering:
         self._heard = heard
         self.position = position
 
-    def listen(self, subtask: RecoveringSubtask) -> None:
+    def listen(self, subtask: Requested) -> None:
         """Hear what was asked since the last look."""
         for request in self._mailbox.requests_after(self._heard):
             self._heard = request.checkpoint
             subtask.request(request.checkpoint, request.aligned_timeout)
 
-    def answer(self, subtask: RecoveringSubtask, consumer: Prepares, body: Body) -> None:
+    def answer(self, subtask: Requested, consumer: Prepares, body: Body) -> None:
         """Cut and say so, if it is time. The file of the answer is created last: what it names is durable by then."""
         due = subtask.due()
         if not due:
@@ -70,9 +89,9 @@ class Answering:
     def _cut(
         self,
         checkpoint: int,
-        subtask: RecoveringSubtask,
+        subtask: Requested,
         heads: tuple[Slice, ...],
-        body: Callable[[Remaining], dict[str, Any]],
+        body: Callable[[Any], dict[str, Any]],
     ) -> Answer:
         try:
             cut = subtask.cut(checkpoint, heads)

@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cdr_core.drain.checkpoints import Answer, Outcome
-from cdr_core.phases.draining.said import NOTHING_SAID
 from cdr_core.phases.workspace import read_json, write_json
 from cdr_core.storage import join, storage_for
+
+NOTHING_SAID: Mapping[str, Any] = {"watermark": None, "idle": False}
+"""Of a subtask that has not begun: every other one waits for its watermark."""
 
 REMEMBERED = 4096
 """Answers kept in memory, at most."""
@@ -72,7 +74,9 @@ class Mailbox:
         return None
 
     def start(self, unit: str) -> None:
-        write_json(join(self._directory, "started", unit), {})
+        # Not durable: nothing of this attempt is asked for after a power failure.
+        uri = join(self._directory, "started", unit)
+        self._storage.replace(uri, b"")
 
     def started(self) -> set[str]:
         return {uri.rpartition("/")[2] for uri in self._storage.list(join(self._directory, "started"))}
@@ -81,30 +85,14 @@ class Mailbox:
         return join(self._directory, "answers", f"{checkpoint:06d}", f"{unit}.json")
 
 
-WHOLE: dict[str, Any] = {"whole": True}
-"""What remains of a spill set that nobody has begun to drain: said so without looking at it."""
-
-
 def _number(uri: str) -> int:
     return int(uri.rpartition("/")[2].removesuffix(".json"))
 
 
 def cut_body(
-    files: list[dict[str, Any]],
-    remaining: dict[str, Any] | None,
-    ledger: list[dict[str, Any]],
-    frames_done: dict[str, int],
-    manifest: str,
-    said: Mapping[str, Any] = NOTHING_SAID,
+    files: list[dict[str, Any]], manifest: str, said: Mapping[str, Any] = NOTHING_SAID, columns: str = ""
 ) -> dict[str, Any]:
-    """What a cut leaves: output prepared since the last one; what is left of the spill set (``None`` = nothing), how
-    many frames of its open segments are done; the ledger so far, and what the input said of its watermark.
+    """What a cut leaves: output prepared since the last one, its spill set, what the input said of its watermark, and
+    the columns of :meth:`~cdr_core.drain.state.DrainState.to_columns`; none = nothing was delivered.
     """
-    return {
-        "files": files,
-        "remaining": remaining,
-        "ledger": ledger,
-        "frames_done": frames_done,
-        "manifest": manifest,
-        "said": dict(said),
-    }
+    return {"files": files, "manifest": manifest, "said": dict(said), "columns": columns}

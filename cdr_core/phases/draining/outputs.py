@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.audit.ledger import Tally
-from cdr_core.commit.committable import PreparedFile
+from cdr_core.commit.committable import PreparedFile, store_chunks
 from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
 from cdr_core.commit.sinks.base import ROW_GROUP_BYTES, TableWriter
 from cdr_core.commit.sinks.checkpoint import ChannelFile, CheckpointSink
 from cdr_core.commit.sinks.none import CountingWriter, NoneSink
 from cdr_core.drain.chunks import ChunkBuilder
 from cdr_core.drain.rows import RowBuilder
-from cdr_core.drain.tallied import Tallier
-from cdr_core.flink.channel_writer import OwnedChannel
-from cdr_core.phases.draining import said as saying
-from cdr_core.rescale.other_elements import Last
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.sides import Border
-from cdr_core.spill.reader import SegmentBody
+from cdr_core.drain.state import DrainState
+from cdr_core.rescale.sides import Borders
+from cdr_core.rescale.table_shapes import TableShape
+from cdr_core.spill.set_reader import Segment
+
+Longs = npt.NDArray[np.int64]
 
 
 class _Writer(Protocol):
@@ -43,8 +43,8 @@ class Output(ABC, Generic[W]):
     needs_positions = True
     """Whether anything is made of the records' places in their virtual channels."""
 
-    def __init__(self, name: str, make: Callable[[str], AbstractContextManager[W]]) -> None:
-        self._name, self._make = name, make
+    def __init__(self, state: DrainState, name: str, make: Callable[[str], AbstractContextManager[W]]) -> None:
+        self.state, self._name, self._make = state, name, make
         self._output: tuple[AbstractContextManager[W], W] | None = None
         self._files: list[PreparedFile] = []
         self._outputs = 0
@@ -57,19 +57,9 @@ class Output(ABC, Generic[W]):
             manager, self._output = self._output[0], None
             manager.__exit__(kind, error, trace)  # type: ignore[arg-type]  # the trace is passed on untouched
 
-    @property
     @abstractmethod
-    def tallies(self) -> dict[int, Tally]:
-        """What was written, by virtual channel, what an earlier task did included."""
-
-    @property
-    @abstractmethod
-    def said(self) -> dict[saying.Channel, Last]:
-        """What each channel said last of its watermark, to an earlier task included."""
-
-    @abstractmethod
-    def write(self, body: SegmentBody) -> None:
-        """Whole elements of one virtual channel."""
+    def write(self, segment: Segment, skip: Longs | None) -> None:
+        """Elements of a segment; ``skip`` as for :func:`elements_of`."""
 
     def opened(self) -> W:
         """The file that is open, or a new one."""
@@ -86,7 +76,11 @@ class Output(ABC, Generic[W]):
         (manager, writer), self._output = self._output, None
         manager.__exit__(None, None, None)
         assert writer.prepared is not None
-        self._files.append(writer.prepared)
+        self._files.append(self.finished(writer.prepared))
+
+    def finished(self, file: PreparedFile) -> PreparedFile:
+        """A file that was closed, as it is handed over."""
+        return file
 
     def take_files(self) -> tuple[PreparedFile, ...]:
         """The files closed since they were last asked for."""
@@ -103,61 +97,39 @@ class TableOutput(Output[TableWriter]):
 
     def __init__(
         self,
-        plan: Plan,
+        state: DrainState,
         subtask: int,
         sink: Sink,
         name: str,
-        tallies: Mapping[int, Tally],
-        said: Mapping[saying.Channel, Last] | None = None,
         row_group: int = ROW_GROUP_BYTES,
         *,
-        raw: bool = True,
+        shape: TableShape,
     ) -> None:
-        self._rows = RowBuilder(plan, subtask, tallies, said, raw=raw)
-        super().__init__(name, lambda file: sink.writer(file, self._rows.schema, row_group))
+        self._rows = RowBuilder(state.plan, subtask, shape)
+        super().__init__(state, name, lambda file: sink.writer(file, self._rows.schema, row_group))
 
-    @property
-    def tallies(self) -> dict[int, Tally]:
-        return self._rows.tallies
-
-    @property
-    def said(self) -> dict[saying.Channel, Last]:
-        return self._rows.said
-
-    def write(self, body: SegmentBody) -> None:
-        batch = self._rows.build(body)
-        if batch.num_rows:
-            self.opened().write(batch)
+    def write(self, segment: Segment, skip: Longs | None) -> None:
+        elements = self.state.taken(segment, skip)
+        if elements.records.any():
+            self.opened().write(self._rows.build(elements))
 
 
 class ChannelOutput(Output[ChannelFile]):
     """Channel state of a checkpoint. Nothing is left out: it holds watermarks and their kin too."""
 
     def __init__(
-        self,
-        plan: Plan,
-        subtask: int,
-        sink: CheckpointSink,
-        name: str,
-        tallies: Mapping[int, Tally],
-        said: Mapping[saying.Channel, Last] | None,
-        borders: Mapping[int, Border] | None,
+        self, state: DrainState, sink: CheckpointSink, name: str, borders: Borders | None, directory: str
     ) -> None:
-        self._chunks = ChunkBuilder(plan, subtask, borders, tallies, said)
-        super().__init__(name, sink.channel_file)
+        self._chunks, self._directory = ChunkBuilder(state.plan, borders), directory
+        super().__init__(state, name, sink.channel_file)
 
-    @property
-    def tallies(self) -> dict[int, Tally]:
-        return self._chunks.tallies
+    def write(self, segment: Segment, skip: Longs | None) -> None:
+        elements = self.state.taken(segment, skip)
+        if len(elements.starts):
+            self.opened().append(self._chunks.build(elements))
 
-    @property
-    def said(self) -> dict[saying.Channel, Last]:
-        return self._chunks.said
-
-    def write(self, body: SegmentBody) -> None:
-        for chunk in self._chunks.build(body):
-            owned = OwnedChannel(str(chunk.virtual_channel), chunk.side, chunk.channel)
-            self.opened().append(owned, [chunk.data], chunk.records)
+    def finished(self, file: PreparedFile) -> PreparedFile:
+        return store_chunks(file, self._directory)
 
 
 class BytesOutput(Output[CountingWriter]):
@@ -165,50 +137,33 @@ class BytesOutput(Output[CountingWriter]):
 
     needs_positions = False
 
-    def __init__(
-        self,
-        plan: Plan,
-        sink: NoneSink,
-        name: str,
-        tallies: Mapping[int, Tally],
-        said: Mapping[saying.Channel, Last] | None,
-    ) -> None:
-        self._tallier = Tallier(plan, tallies, said)
-        super().__init__(name, lambda file: sink.writer(file, pa.schema([])))
+    def __init__(self, state: DrainState, sink: NoneSink, name: str) -> None:
+        super().__init__(state, name, lambda file: sink.writer(file, pa.schema([])))
 
-    @property
-    def tallies(self) -> dict[int, Tally]:
-        return dict(self._tallier.tallies)
-
-    @property
-    def said(self) -> dict[saying.Channel, Last]:
-        return dict(self._tallier.said)
-
-    def write(self, body: SegmentBody) -> None:
-        records = self._tallier.take(body)
+    def write(self, segment: Segment, skip: Longs | None) -> None:
+        records = self.state.taken_as_bytes(segment, skip)
         if records:
             self.opened().count(records)
 
 
 def output_for(
     target: str,
-    plan: Plan,
+    state: DrainState,
     subtask: int,
     name: str,
-    tallies: Mapping[int, Tally],
-    said: Mapping[saying.Channel, Last] | None,
-    borders: Mapping[int, Border] | None,
+    borders: Borders | None,
     row_group: int = ROW_GROUP_BYTES,
     *,
-    raw: bool = True,
+    shape: TableShape,
+    directory: str,
 ) -> Output[Any]:
-    """The output of a subtask for a target; ``borders`` count where it is a checkpoint, ``row_group`` and ``raw`` for a
-    table.
+    """The output of a subtask for a target; ``borders`` and ``directory`` (for what says where the chunks are) count
+    where it is a checkpoint, ``row_group`` and ``shape`` for a table.
     """
     sink = sink_for(target)
     if isinstance(sink, NoneSink) and sink.raw:
-        return BytesOutput(plan, sink, name, tallies, said)
+        return BytesOutput(state, sink, name)
     if not is_checkpoint(target):
-        return TableOutput(plan, subtask, sink, name, tallies, said, row_group, raw=raw)
+        return TableOutput(state, subtask, sink, name, row_group, shape=shape)
     assert isinstance(sink, CheckpointSink)
-    return ChannelOutput(plan, subtask, sink, name, tallies, said, borders)
+    return ChannelOutput(state, sink, name, borders, directory)

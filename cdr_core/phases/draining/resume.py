@@ -16,10 +16,15 @@ from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.coordination import require_no_unknown_commit
 from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.mailbox import WHOLE, cut_body
+from cdr_core.phases.draining.mailbox import NOTHING_SAID, cut_body
+from cdr_core.phases.results import SHA256
 
 if TYPE_CHECKING:
+    from cdr_core.metadata.values import UnitResult
     from cdr_core.phases.driver import Drive
+
+RESULT = "result"
+"""In the body of a cut: the file and SHA-256 of the result of a subtask that is finished."""
 
 
 def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]]:
@@ -39,13 +44,24 @@ def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]
     with drive.fenced() as transaction:
         for subtask in sorted(set(subtasks) - finished):
             transaction.reset_subtask(subtask, back_to)
-    return read_cuts(complete[-1]) if complete else {}
+    return read_cuts(complete[-1], drive.plan) if complete else {}
 
 
 def finished_subtasks(drive: Drive) -> dict[int, Mapping[str, Any]]:
-    """Results of the subtasks that are drained to the end, by subtask."""
+    """Results of the subtasks that are drained to the end, by subtask, each with the file that holds its ledger."""
     rows = drive.repository.units(drive.recovery.id, Phase.DRAIN)
-    return {int(row.result["subtask"]): row.result for row in rows}
+    return {int(row.result["subtask"]): {**row.result, RESULT: _file_of(row)} for row in rows}
+
+
+def _file_of(row: UnitResult) -> list[str] | None:
+    return [row.manifest, row.result[SHA256]] if SHA256 in row.result else None
+
+
+def finished_body(result: Mapping[str, Any], files: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a cut says of a subtask that is drained to the end; ``files`` were not handed over yet."""
+    said = result.get("said", NOTHING_SAID)
+    brief = {name: said[name] for name in ("watermark", "idle")}
+    return cut_body(files, result["manifest"], brief) | {RESULT: result.get(RESULT), "finished": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +105,4 @@ def handed_over(drive: Drive) -> frozenset[str]:
 
 
 def _from_the_start(manifest: str) -> dict[str, Any]:
-    return cut_body([], WHOLE, [], {}, manifest)
+    return cut_body([], manifest)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.metadata import FencedTransaction, Prepared, RecoveryCheckpointState, SpillSetState
-from cdr_core.phases.draining.said import NOTHING_SAID
+from cdr_core.phases.draining.mailbox import NOTHING_SAID
 from cdr_core.storage import join, storage_for
+
+MANIFEST_VERSION = 2
+"""2: what was delivered is counted by line, in columns."""
 
 if TYPE_CHECKING:
     from cdr_core.drain.checkpoints import Answer
@@ -42,7 +45,7 @@ def write_manifest(drive: Drive, number: int, answers: Any) -> tuple[str, str]:
     """The manifest of a recovery checkpoint: where each subtask goes on. Its place and SHA-256."""
     uri = join(drive.workspace.attempt(drive.epoch, "checkpoints"), f"{number:06d}.json")
     cuts = {str(a.subtask): {"position": a.position, "body": dict(a.body)} for a in answers}
-    data = json.dumps({"version": 1, "checkpoint": number, "cuts": cuts}, sort_keys=True).encode()
+    data = json.dumps({"version": MANIFEST_VERSION, "checkpoint": number, "cuts": cuts}, sort_keys=True).encode()
     storage_for(uri).create(uri, data)
     return uri, hashlib.sha256(data).hexdigest()
 

@@ -22,12 +22,13 @@ from cdr_core.errors import StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.phases.coordination import while_draining
-from cdr_core.phases.draining.mailbox import Mailbox, Request, cut_body
+from cdr_core.phases.draining.mailbox import Mailbox, Request
+from cdr_core.phases.draining.resume import RESULT, finished_body
 from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
-from cdr_core.phases.draining.said import NOTHING_SAID
+from cdr_core.phases.results import SHA256, SUFFIX
 from cdr_core.phases.workspace import read_json
 from cdr_core.settings import Settings, parse_duration
-from cdr_core.spill.segments import SpillSet
+from cdr_core.storage import join
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
@@ -66,7 +67,7 @@ class DrainWatch:
         self._asked: dict[int, list[Command]] = {}
         self._handed_over = set(situation.handed_over)
         self._manifests = {int(unit["subtask"]): str(unit["manifest"]) for unit in units.values()}
-        self._remade: dict[str, SpillSet] = {}
+        self._remade: dict[str, list[SpillFile]] = {}
         self._coordinator = while_draining(drive)
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
@@ -82,7 +83,8 @@ class DrainWatch:
         self._checkpoints.require(subtask, detail["after"])
         self._note_respill({subtask: detail["manifest"]})
         self._checkpoints.finish(subtask, detail["after"])
-        self._finished[subtask] = detail
+        file = join(self._job.results, f"{unit}{SUFFIX}")
+        self._finished[subtask] = {**detail, RESULT: [file, detail[SHA256]]}
 
     def poll(self) -> None:
         """One round. Whatever fails here is a failed checkpoint, unless it is the fence or the database."""
@@ -171,15 +173,14 @@ class DrainWatch:
         """Before the answer is taken: afterwards nothing may go wrong until its output is known."""
         manifest = answer.body.get("manifest")
         if manifest is not None and manifest != self._manifests[answer.subtask] and manifest not in self._remade:
-            self._remade[manifest] = SpillSet.from_json(read_json(manifest))
+            self._remade[manifest] = _files_of(manifest)
 
     def _note_respill(self, manifests: Mapping[int, str]) -> None:
         """A subtask found its spill set lost and made it again: from now on that one counts."""
         for subtask, manifest in manifests.items():
             if self._manifests[subtask] == manifest:
                 continue
-            spill_set = self._remade.pop(manifest, None) or SpillSet.from_json(read_json(manifest))
-            files = [SpillFile(file.path, file.bytes) for file in spill_set.files]
+            files = self._remade.pop(manifest, None) or _files_of(manifest)
             size = sum(file.bytes for file in files)
             with self._drive.fenced() as transaction:
                 host = self._drive.recovery.host_id
@@ -214,8 +215,7 @@ class DrainWatch:
         detail = self._finished[subtask]
         files = [file for file in detail["files"] if file["path"] not in self._handed_over]
         position = self._checkpoints.position(subtask)
-        body = cut_body(files, None, detail["ledger"], {}, detail["manifest"], detail.get("said", NOTHING_SAID))
-        return Answer(number, subtask, Outcome.CUT, position, position, body)
+        return Answer(number, subtask, Outcome.CUT, position, position, finished_body(detail, files))
 
     def _not_started_answer(self, number: int, subtask: int) -> Answer:
         position = self._checkpoints.position(subtask)
@@ -266,6 +266,11 @@ class DrainWatch:
     def _reply(self, transaction: FencedTransaction, number: int, state: CommandState, reply: dict[str, Any]) -> None:
         for command in self._asked.pop(number, []):
             transaction.answer_command(command.id, state, reply)
+
+
+def _files_of(manifest: str) -> list[SpillFile]:
+    """The files of a set that was made again."""
+    return [SpillFile(file["path"], file["bytes"]) for file in read_json(manifest)["files"]]
 
 
 def rules_for(recovery: Recovery, settings: Settings) -> Rules:

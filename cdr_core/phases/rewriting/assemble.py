@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.audit.ledger import ChannelKey, Entry, require_others
+from cdr_core.audit.ledger import CLOSING_STATUS, CLOSING_WATERMARK, Ledger, join_ledgers, require_others
 from cdr_core.audit.receipt import sealed
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.database import commit_user
@@ -19,12 +18,14 @@ from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import SubtaskState, write_metadata
 from cdr_core.flink.rewrite import rewritten
+from cdr_core.kernels import frames
 from cdr_core.metadata import Phase
+from cdr_core.phases.ledgers import line_key
 from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.channels import channel_units, check_channels, handles_of
 from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
+from cdr_core.phases.spill import spilled_by
 from cdr_core.phases.unit import Job, Outcome
-from cdr_core.rescale.other_elements import CLOSING_PREFIX
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.source import open_planned
@@ -74,31 +75,31 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     sink = checkpoint_sink(job.target)
     attempt = f"{job.recovery}/e{job.epoch}-{name}"
     if unit["kind"] == "channels":
-        ledger, file = check_channels(plan, unit, sink, attempt)
-        detail = {"ledger": [e.to_json() for e in ledger], "subtask": unit["subtask"], "joined": unit["join"]}
+        ledger, file = check_channels(plan, unit, sink, attempt, job.directory)
+        detail = {"subtask": unit["subtask"], "joined": unit["join"]}
         # What was prepared, whether it is joined this time or not: a unit that is done again must come to the same.
         prepared = [PreparedFile.from_json(each) for each in unit["files"]]
         records, size = sum(each.records for each in prepared), sum(each.bytes for each in prepared)
-        return Outcome(records, size, {**detail, "file": file.to_json() if file else None})
+        return Outcome(records, size, {**detail, "file": file.to_json() if file else None}, ledger.to_columns())
     if unit["kind"] == "done":
-        return Outcome(0, 0, {"ledger": [], "joined": False})
+        return Outcome(0, 0, {"joined": False})
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     metadata, moved = move_state(checkpoint, unit, sink, attempt, job.makes)
     uri = join(job.directory, f"{name}.metadata")
     storage_for(uri).create(uri, metadata)
-    return Outcome(0, 0, {"ledger": [], "state": uri, "moved": moved})
+    return Outcome(0, 0, {"state": uri, "moved": moved})
 
 
-def ledger_of(drive: Drive, results: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def ledger_of(drive: Drive) -> Ledger:
     """What is about to be published, other elements included, which must be those that were spilled."""
-    found = [Entry.from_json(line) for result in results for line in result["ledger"]]
-    expected: dict[ChannelKey, Mapping[str, int]] = {}
-    for line in drive.repository.ledger(drive.recovery.id, Phase.SPILL):
-        entry, counts = Entry.from_json(line), Counter[str]()
-        for kind, count in entry.others.items():
-            counts[kind.removeprefix(CLOSING_PREFIX)] += count
-        expected[entry.key] = counts
-    require_others("commit", expected, found)
+    found = join_ledgers(Ledger.from_columns(unit.columns) for unit in drive.columns(Phase.COMMIT) if unit.columns)
+    spilled = spilled_by(drive)
+    tags = {CLOSING_WATERMARK: frames.TAG_WATERMARK, CLOSING_STATUS: frames.TAG_WATERMARK_STATUS}
+    kinds = spilled.other_kinds.copy()
+    for closing, tag in tags.items():
+        kinds[spilled.other_kinds == closing] = tag
+    expected = join_ledgers([replace(spilled, other_kinds=kinds)])
+    require_others("commit", "wrote", expected, found, line_key(drive.plan))
     return found
 
 

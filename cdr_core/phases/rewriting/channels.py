@@ -6,7 +6,6 @@ recovery checkpoint) is copied together; a subtask that left one file is read an
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,21 +15,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdr_core.audit.ledger import ChannelKey, Entry, Tally
-from cdr_core.commit.committable import Committable, Piece, PreparedFile
-from cdr_core.commit.sinks.checkpoint import ChannelFile, CheckpointSink
-from cdr_core.drain.chunks import place_of
+from cdr_core.audit.ledger import Ledger
+from cdr_core.commit.committable import Chunks, Committable, PreparedFile, chunks_of, store_chunks
+from cdr_core.commit.sinks.checkpoint import STREAM_HEADER, CheckpointSink
 from cdr_core.errors import CorruptChannelState
 from cdr_core.faults import reach
-from cdr_core.flink.channel_state import LENGTH_SIZE
-from cdr_core.flink.channel_writer import OwnedChannel, SubtaskSide, WrittenChannel, channel_handles
-from cdr_core.flink.metadata import ChannelHandle, Offsets, RelativeFile, Side
-from cdr_core.kernels import fingerprint, frames
-from cdr_core.phases.spill import subtask_entry
-from cdr_core.rescale.other_elements import kinds
+from cdr_core.flink.channel_state import LENGTH_SIZE, gather_fields
+from cdr_core.flink.channel_writer import ChunkBatch, SubtaskSide
+from cdr_core.flink.metadata import ChannelHandle, RelativeFile, Side
+from cdr_core.flink.metadata.channel_packing import ChannelChunks, pack_handles
+from cdr_core.kernels import batches, fingerprint, frames
+from cdr_core.phases.ledgers import line_key
+from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.plan import Plan
 
 Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+WINDOW = 4 << 20
+"""Bytes of a file that are looked at at once."""
+MOST_CHUNKS = 1 << 16
 
 
 def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> dict[str, Any]:
@@ -50,86 +54,108 @@ def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> 
 
 
 def check_channels(
-    plan: Plan, unit: Mapping[str, Any], sink: CheckpointSink, name: str
-) -> tuple[list[Entry], PreparedFile | None]:
-    """The ledger of the subtask from the bytes of its files, and the one file that its channels are in."""
+    plan: Plan, unit: Mapping[str, Any], sink: CheckpointSink, name: str, directory: str
+) -> tuple[Ledger, PreparedFile | None]:
+    """The ledger of the subtask from the bytes of its files, and the one file that its channels are in; what it takes
+    to find them in it is written to ``directory``.
+    """
     files = [PreparedFile.from_json(file) for file in unit["files"]]
-    lines: dict[int, Entry] = {}
+    chunks = [chunks_of(file) for file in files]
+    tally = _Tally(plan, unit["subtask"], chunks)
     with ExitStack() as stack:
         target = stack.enter_context(sink.channel_file(name)) if unit["join"] and len(files) > 1 else None
-        for file in files:  # one at a time: a long drain leaves more of them than may be open
+        for file, own in zip(files, chunks, strict=True):  # a long drain leaves more of them than may be open
             with sink.open_file(file) as source:
-                for piece in sorted(file.pieces, key=_in_order):
-                    before = lines.get(piece.channel, subtask_entry(plan, unit["subtask"], piece.channel, Tally()))
-                    for chunk in _chunks(source, piece):
-                        before = before.then(_tallied(before.key, chunk))
-                    lines[piece.channel] = before
-                if target is not None:
-                    _append(plan, unit["subtask"], target, file, source)
+                for batch in _batches(source, file, own):
+                    tally.take(batch)
+                    if target is not None:
+                        target.append(batch)
     if target is None:
-        return list(lines.values()), files[0] if files else None
+        return tally.ledger, files[0] if files else None
     assert target.prepared is not None
     reach("channels.joined")
-    return list(lines.values()), replace(target.prepared, records=sum(file.records for file in files))
+    joined = replace(target.prepared, records=sum(file.records for file in files))
+    return tally.ledger, store_chunks(joined, directory)
 
 
-def _in_order(piece: Piece) -> tuple[int, bool]:
-    """A channel's input comes before its output."""
-    return piece.channel, piece.side != Side.INPUT
+def _batches(source: pa.NativeFile, file: PreparedFile, chunks: Chunks) -> Iterator[ChunkBatch]:
+    """The chunks of a file, in its order; a length field that is another than was written is an error."""
+    whole = len(STREAM_HEADER) + int(chunks.size.sum())
+    if whole != file.bytes or not np.array_equal(chunks.offset[1:], (chunks.offset + chunks.size)[:-1]):
+        raise CorruptChannelState(f"chunks of {whole} bytes where {file.bytes} were prepared")
+    begin = 0
+    for end in group_ends(chunks.size, WINDOW, MOST_CHUNKS).tolist():
+        base = int(chunks.offset[begin])
+        source.seek(base)
+        data = np.frombuffer(source.read(int(chunks.size[begin:end].sum())), np.uint8)
+        begins = chunks.offset[begin:end] - base
+        lengths = gather_fields(data, begins)
+        if not np.array_equal(lengths + LENGTH_SIZE, chunks.size[begin:end]):
+            raise CorruptChannelState(f"{file.path} has chunks of other lengths than were prepared")
+        starts = begins + LENGTH_SIZE
+        yield ChunkBatch(data, starts, starts + lengths, chunks.channel[begin:end], chunks.output[begin:end], 0)
+        begin = end
 
 
-def _append(plan: Plan, subtask: int, target: ChannelFile, file: PreparedFile, source: pa.NativeFile) -> None:
-    by_offset = sorted((offset, piece) for piece in file.pieces for offset in piece.offsets)
-    for offset, piece in by_offset:
-        _, side, channel = place_of(plan, piece.channel, plan.subtasks[subtask].index, Side(piece.side))
-        target.append(OwnedChannel(str(piece.channel), side, channel), [_chunk(source, offset).data], 0)
+class _Tally:
+    """The ledger of chunks, which hold whole elements; of a channel they come in the order of its elements."""
 
+    def __init__(self, plan: Plan, subtask: int, chunks: Sequence[Chunks]) -> None:
+        self._plan, self._subtask = plan, subtask
+        channels = np.unique(np.concatenate([np.zeros(0, np.int64), *(each.channel for each in chunks)]))
+        self._lines = self._of(channels)
+        self._sums = np.zeros((len(channels), fingerprint.FOLD_COLUMNS), np.uint64)
+        self._kinds = np.zeros((len(channels), frames.TAGS), np.int64)
 
-def _chunks(source: pa.NativeFile, piece: Piece) -> Iterator[Bytes]:
-    found = 0
-    for offset in piece.offsets:
-        chunk = _chunk(source, offset)
-        found += LENGTH_SIZE + len(chunk)
-        yield chunk
-    if found != piece.size:
-        raise CorruptChannelState(f"chunks of {found} bytes where {piece.size} were prepared")
+    def _of(self, channels: Longs) -> Longs:
+        found: Longs = (
+            self._plan.channels.line_first[channels] + self._subtask - self._plan.channels.owner_first[channels]
+        )
+        return found
 
+    def take(self, batch: ChunkBatch) -> None:
+        lines, found = self._of(batch.channel), np.zeros(len(batch.channel), np.int64)
+        rows = np.searchsorted(self._lines, lines)
+        bad = batches.tally_pieces(batch.data, batch.begins, batch.ends, rows, self._sums, self._kinds, found)
+        if bad >= 0:
+            where = line_key(self._plan)(int(lines[bad])).where
+            raise CorruptChannelState("a prepared chunk does not hold whole elements", where=where)
 
-def _chunk(source: pa.NativeFile, offset: int) -> Bytes:
-    source.seek(offset)
-    length = int.from_bytes(source.read(LENGTH_SIZE), "big", signed=True)
-    return np.frombuffer(source.read(length), np.uint8)
-
-
-def _tallied(key: ChannelKey, chunk: Bytes) -> Entry:
-    """The ledger line of a chunk, which holds whole elements."""
-    capacity = len(chunk) // (frames.LENGTH_BYTES + 1) + 1
-    starts, ends, tags = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int8)
-    count, used, outcome = frames.scan_frames(chunk, len(chunk), starts, ends, tags, len(chunk))
-    if used != len(chunk) or outcome != frames.OK:
-        raise CorruptChannelState("a prepared chunk does not hold whole elements", where=key.where)
-    sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
-    lanes = np.where(tags[:count] <= frames.TAG_RECORD, 0, -1)
-    fingerprint.fold_records(chunk, starts[:count], ends[:count], lanes, sums)
-    others = kinds(np.bincount(tags[:count], minlength=frames.TAGS).tolist())
-    return Entry(key, Tally.of_fold(sums[0]), others)
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger.of(self._lines, self._sums, self._kinds)
 
 
 def handles_of(
     plan: Plan, files: Mapping[int, PreparedFile], version: int
-) -> Mapping[SubtaskSide, tuple[ChannelHandle, ...]]:
+) -> Mapping[SubtaskSide, Sequence[ChannelHandle]]:
     """The handles of all channels, by whose they are; ``files`` by new subtask."""
-    written: list[WrittenChannel] = []
-    for subtask, file in sorted(files.items()):
-        delegate = RelativeFile(file.path, file.bytes)
-        offsets: dict[OwnedChannel, list[int]] = defaultdict(list)
-        sizes: dict[OwnedChannel, int] = defaultdict(int)
-        for piece in file.pieces:
-            owned = OwnedChannel(*place_of(plan, piece.channel, plan.subtasks[subtask].index, Side(piece.side)))
-            offsets[owned] += piece.offsets
-            sizes[owned] += piece.size
-        written += [
-            WrittenChannel(owned, delegate, Offsets.of(sorted(offsets[owned])), sizes[owned])
-            for owned in sorted(offsets)
-        ]
-    return channel_handles(written, version)
+    parts = [(subtask, file, chunks_of(file)) for subtask, file in sorted(files.items())]
+    streams = [RelativeFile(file.path, file.bytes) for _, file, _ in parts]
+    placed: dict[tuple[str, Side], list[ChannelChunks]] = {}
+    for stream, (subtask, _, chunks) in enumerate(parts):
+        _place(plan, plan.subtasks[subtask].index, stream, chunks, placed)
+    found: dict[SubtaskSide, Sequence[ChannelHandle]] = {}
+    for (operator, side), each in placed.items():
+        handles = pack_handles(ChannelChunks.joined(each), side, streams, version)
+        found |= {SubtaskSide(operator, side, subtask): packed for subtask, packed in handles.items()}
+    return found
+
+
+def _place(
+    plan: Plan, new_down: int, stream: int, chunks: Chunks, placed: dict[tuple[str, Side], list[ChannelChunks]]
+) -> None:
+    """Add the chunks of a new subtask's file to those of the operator and side whose state they are."""
+    exchanges = plan.channels.exchange[chunks.channel]
+    for number, exchange in enumerate(plan.exchanges):
+        for side in Side:
+            mine = np.flatnonzero((exchanges == number) & (chunks.output == (side is Side.OUTPUT)))
+            if not len(mine):
+                continue
+            up = plan.channels.new_up[chunks.channel[mine]]
+            subtask, channel = exchange.ends_at(side, up, np.full(len(mine), new_down, np.int32))
+            operator, a = exchange.end(side)
+            same = np.ones(len(mine), np.int64)
+            ids = (subtask.astype(np.int64), a * same, channel.astype(np.int64), stream * same)
+            there = ChannelChunks(*ids, chunks.offset[mine], chunks.size[mine])
+            placed.setdefault((operator, side), []).append(there)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
+
+import numpy as np
 
 from cdr_core.errors import SpecRefused
 from cdr_core.flink.checkpoint import Checkpoint
@@ -36,10 +37,12 @@ def find_ends(checkpoint: Checkpoint, side: Side) -> list[End]:
     """Every gate or partition with state, in the order of the metadata."""
     ends = []
     for operator in checkpoint.metadata.operators:
-        channels: dict[int, set[tuple[int, int]]] = defaultdict(set)
-        for at in checkpoint.channels(operator, side):
-            channels[at.a].add((at.b, at.subtask) if side is Side.INPUT else (at.subtask, at.b))
-        ends += [End(operator, side, index, frozenset(channels[index])) for index in sorted(channels)]
+        columns = checkpoint.columns(operator, side)
+        for index in np.unique(columns.a).tolist():
+            mine = columns.a == index
+            here, there = columns.subtask[mine].tolist(), columns.b[mine].tolist()
+            up, down = (there, here) if side is Side.INPUT else (here, there)
+            ends.append(End(operator, side, index, frozenset(zip(up, down, strict=True))))
     return ends
 
 

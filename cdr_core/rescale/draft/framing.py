@@ -11,7 +11,7 @@ from cdr_core.errors import CorruptChannelState
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.rescale.draft.ends import End
-from cdr_core.rescale.plan import PLAN_VERSION, Plan, PlannedExchange, VirtualChannel
+from cdr_core.rescale.plan import PLAN_VERSION, Plan, PlanChannels, PlannedExchange, VirtualChannel
 from cdr_core.rescale.source import announced_size, open_channel
 from cdr_core.rescale.spec import Partitioner
 
@@ -82,5 +82,5 @@ def _plan(checkpoint: Checkpoint, output: End, gate: End, channels: list[tuple[i
         new_up=ups,
         new_down=downs,
     )
-    virtual = tuple(VirtualChannel(0, up, down, up, 0, ()) for up, down in channels)
+    virtual = PlanChannels.of(VirtualChannel(0, up, down, up, 0, ()) for up, down in channels)
     return Plan(PLAN_VERSION, checkpoint.address, checkpoint.sha256, "", 1, (exchange,), (), virtual)

@@ -44,15 +44,16 @@ class CheckpointReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         from cdr_core.flink.metadata import Side
-        from cdr_core.rescale.announced import payload_size
+        from cdr_core.rescale.announced import payload_sizes
         from cdr_core.rescale.source import open_checkpoint
 
         checkpoint = open_checkpoint(self._path)
         for operator in checkpoint.metadata.operators:
             for side in (Side.INPUT, Side.OUTPUT):
-                for at, piece in checkpoint.channels(operator, side).items():
-                    size = payload_size(checkpoint, piece)
-                    ends = (at.a, None) if side is Side.INPUT else (None, at.a)
-                    place = (at.subtask, *ends, at.b)
-                    row = (operator.operator_id, operator.uid, str(side), *place, len(piece.offsets), size)
+                columns = checkpoint.columns(operator, side)
+                numbers = (columns.subtask, columns.a, columns.b, columns.counts, payload_sizes(checkpoint, columns))
+                for subtask, a, b, buffers, size in zip(*(each.tolist() for each in numbers), strict=True):
+                    ends = (a, None) if side is Side.INPUT else (None, a)
+                    place = (subtask, *ends, b, buffers, None if size < 0 else size)
+                    row = (operator.operator_id, operator.uid, str(side), *place)
                     yield tuple(row[number] for number in self._wished)

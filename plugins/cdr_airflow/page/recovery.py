@@ -11,12 +11,14 @@ from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
+    DROP_RECORDS,
     TRUST_KEY,
     CommitLogEntry,
     CommitState,
     Drill,
     Phase,
     PhaseState,
+    Recovery,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
     RecoveryState,
@@ -39,7 +41,7 @@ def detail(
     line = rows.recovery_line(recovery_id)
     recovery = rows.recovery(recovery_id)
     checkpoints = rows.checkpoints(recovery_id)
-    published = bool(rows.commit_log(recovery_id))
+    log = rows.commit_log(recovery_id)
     sums = ledgers.sums(rows, recovery_id, line.phases)
     source = next((each for each in sums if each.phase is Phase.READ), None)
     counted = Phase.FILTER if any(each.phase is Phase.FILTER for each in sums) else Phase.READ
@@ -69,8 +71,8 @@ def detail(
         "receipt": rows.has_receipt(recovery_id),
         "actions": {
             "take": _why_not_take(line.state, line.phases, may_act=may_act),
-            "export": _why_not_export(line.state, published=published, may_act=may_act),
-            "start_over": _why_not_start_over(line.state, rows.commit_log(recovery_id), drill, may_act=may_act),
+            "export": _why_not_export(line.state, published=bool(log), may_act=may_act),
+            "start_over": _why_not_start_over(recovery, log, drill, may_act=may_act),
         },
     }
 
@@ -122,15 +124,17 @@ def _why_not_export(state: RecoveryState, *, published: bool, may_act: bool) -> 
 
 
 def _why_not_start_over(
-    state: RecoveryState, log: Sequence[CommitLogEntry], drill: Drill | None, *, may_act: bool
+    recovery: Recovery, log: Sequence[CommitLogEntry], drill: Drill | None, *, may_act: bool
 ) -> str | None:
     """``None`` = it can be started over; the first task looks into the target before it does so."""
     if not may_act:
         return "You may look at recoveries, but not act on them."
     if drill is not None:
         return "A drill's recovery is not started over; start another drill."
-    if state is RecoveryState.REPLACED:
+    if recovery.state is RecoveryState.REPLACED:
         return "It was replaced already."
-    if state is RecoveryState.DONE or any(entry.state is not CommitState.INTENT for entry in log):
+    if recovery.state is RecoveryState.DONE or any(entry.state is not CommitState.INTENT for entry in log):
         return "It has published records; starting over would publish them again."
+    if recovery.options.get(DROP_RECORDS):
+        return f"It leaves records out, which the form cannot ask for; run: cdr resume {recovery.id} --replace"
     return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,25 @@ def test_what_was_made_is_read_back_with_equal_totals_order_and_owners(
     assert len(seen) == len(set(seen)) == said["records"]
 
 
+def test_every_record_of_many_subtasks_is_there_once_and_with_its_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"keys": 3000, "max_parallelism": 4096, "as_json": True}
+    made = make(tmp_path / "chk", single(TUPLE), "64", "800kB", upstream=48, **options)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["files"], said["exchanges"][0]["channels"]) == (24, 48 * 64 - 153)
+    by_up: dict[int, list[int]] = defaultdict(list)
+    for channel, table in made.tables():
+        for origin, sequence in numbers(table, "main"):
+            assert (origin, sequence % 64) == (channel.up, channel.down)
+            by_up[channel.up].append(sequence)
+        assert {owner(group, 64, 4096) for group in table["key_group"].drop_null().to_pylist()} == {channel.down}
+    assert len(by_up) == 48
+    assert all(len(found) == len(set(found)) for found in by_up.values())
+    assert sum(len(found) for found in by_up.values()) == said["records"]
+    assert made.description["totals"] == said["totals"]
+
+
 def test_several_exchanges_gates_and_partitioners_share_one_checkpoint(tmp_path: Path) -> None:
     text = spec_of(
         exchange("words", "gen", "join", TUPLE),
@@ -106,6 +126,40 @@ def test_the_same_arguments_give_the_same_bytes_and_another_seed_others(tmp_path
     assert first == again
     assert set(first) & set(other) == {"_metadata"}
     assert first["_metadata"] != other["_metadata"]
+
+
+ALWAYS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "several exchanges": (
+        spec_of(
+            exchange("rules", "rules", "never", TUPLE, how="broadcast"),
+            exchange("words", "gen", "join", TUPLE),
+            exchange("rows", "rows", "join", ROWDATA, gate=1),
+            exchange("all", "join", "count", "LONG", how="global"),
+        ),
+        {"parallelism": "6", "upstream": 4, "skew": True, "timestamps": True, "buffer": "700", "seed": 2**40 + 3},
+        "f8bc758d084599b4b1ed636aff50e478",
+    ),
+    "many batches": (
+        single(POJO),
+        {"parallelism": "2", "size": "12MB", "buffer": "50kB"},
+        "dd3d374ddd98808a0c34f7bd060efd73",
+    ),
+    "one handle a channel": (
+        single(ROW),
+        {"parallelism": "24", "keys": 400, "version": 5},
+        "21457025df5c3ebc47fc1d7e525bc5d0",
+    ),
+    "inline": (single(TUPLE, "rebalance"), {"parallelism": "5", "inline": True}, "f4c7e8c73d392add5d8dd404748c8de0"),
+}
+
+
+@pytest.mark.parametrize("case", ALWAYS)
+def test_a_seed_gives_the_bytes_that_it_gave_in_earlier_versions(tmp_path: Path, case: str) -> None:
+    text, options, expected = ALWAYS[case]
+    digest = hashlib.sha256()
+    for name, data in sorted(tree(make(tmp_path / "chk", text, **options).path).items()):
+        digest.update(f"{name} {len(data)} ".encode() + data)
+    assert digest.hexdigest()[:32] == expected
 
 
 def test_records_span_buffers_and_straddle_from_input_into_output_state(tmp_path: Path) -> None:
@@ -182,7 +236,7 @@ def test_an_operator_without_a_key_has_no_channel_and_one_record_is_enough_for_a
 
 def test_no_bytes_make_a_checkpoint_without_channel_state(tmp_path: Path) -> None:
     made = make(tmp_path / "chk", single(TUPLE), size="0")
-    assert made.plan.channels == ()
+    assert len(made.plan.channels) == 0
     assert [file.name for file in made.path.iterdir()] == ["_metadata"]
 
 

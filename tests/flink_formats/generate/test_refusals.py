@@ -32,6 +32,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "more than any disk": ({"size": "99999999999TB"}, "more than any disk holds"),
     "another store": ({"directory": "hdfs://host/chk-1"}, "neither a local directory nor on s3"),
     "no buffer": ({"buffer": "0"}, "0 is no number of buffer"),
+    "a gate that no handle can say": (
+        {"spec": SPEC.replace("gate: 0", f"gate: {2**70}")},
+        f"exchange main: gate {2**70} does not fit",
+    ),
+    "a buffer that no chunk can be": ({"buffer": "2GiB"}, "a buffer of 2147483648 bytes is longer"),
 }
 
 

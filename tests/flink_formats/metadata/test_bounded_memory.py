@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from cdr_core.errors import CorruptMetadata
-from cdr_core.flink.metadata import MergedChannelHandle, SubtaskState, cursor, read_metadata
+from cdr_core.flink.metadata import MergedChannelHandle, SubtaskState, channels, cursor, read_metadata
 from cdr_core.flink.metadata.writer import encode_metadata
 from tests.flink_formats.metadata import samples
 from tests.flink_formats.metadata.samples import header, one_subtask
@@ -71,6 +71,13 @@ DENSE: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.fixture(params=["by kernels", "by Python"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are read by Python alone."""
+    if request.param == "by kernels":
+        monkeypatch.setattr(channels, "KERNELS_FROM", 0)
+
+
 @pytest.mark.parametrize("size", [50_000, 200_000])
 @pytest.mark.parametrize("kind", DENSE)
 def test_values_take_no_more_memory_than_the_input_and_the_allowance(
@@ -80,6 +87,7 @@ def test_values_take_no_more_memory_than_the_input_and_the_allowance(
     allowance = 1 << 20
     monkeypatch.setattr(cursor, "MEMORY_ABOVE_INPUT", allowance)
     data = DENSE[kind](size)
+    _assert_read_or_refused(DENSE[kind](1000))  # loads the kernels
     tracemalloc.start()
     try:
         _assert_read_or_refused(data)

@@ -13,9 +13,9 @@ export function checkpoints(answer, memory, refresh) {
   const why = answer.actions.take;
   const waiting = memory.asked !== null;
   const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: (event) => take(answer, memory, refresh, event.currentTarget) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
-  const said = memory.said && notice(memory.said.kind, "checkpoint-message", memory.said.what, memory.said.more);
+  const message = memory.outcome && notice(memory.outcome.kind, "checkpoint-message", memory.outcome.what, memory.outcome.more);
   const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "One taken while the recovery drains is where it goes on after a crash, and can be exported as a checkpoint in Flink's format.");
-  return card("Recovery checkpoints", "checkpoints", [said && h("div", { class: "pad" }, said), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
+  return card("Recovery checkpoints", "checkpoints", [message && h("div", { class: "pad" }, message), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
 }
 
 /** Looks up the command that was given here. */
@@ -24,7 +24,7 @@ function settle(answer, memory) {
   const command = answer.commands.find((each) => each.id === memory.asked);
   if (!command || OPEN.includes(command.state)) return;
   memory.asked = null;
-  memory.said = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: "Ask again while it drains." };
+  memory.outcome = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: "Ask again while it drains." };
 }
 
 async function take(answer, memory, refresh, button) {
@@ -32,13 +32,13 @@ async function take(answer, memory, refresh, button) {
   // At once: the page is drawn anew only with the next answer, and a second click would be a second checkpoint.
   button.disabled = true;
   memory.busy = true;
-  memory.said = null;
+  memory.outcome = null;
   try {
     const given = await act(`recoveries/${encodeURIComponent(answer.recovery)}/checkpoints`);
     if (given.command) memory.asked = given.command.id;
-    else memory.said = { kind: "good", what: `The drain is over; its last checkpoint is ${given.checkpoint}.` };
+    else memory.outcome = { kind: "good", what: `The drain is over; its last checkpoint is ${given.checkpoint}.` };
   } catch (error) {
-    memory.said = refusal(error);
+    memory.outcome = refusal(error);
   }
   memory.busy = false;
   refresh(true);
@@ -48,15 +48,15 @@ async function save(answer, number, memory, refresh, button) {
   if (memory.busy !== false) return;
   button.disabled = true;
   memory.busy = number;
-  memory.said = null;
+  memory.outcome = null;
   refresh(true);
   try {
     const made = await act(`recoveries/${encodeURIComponent(answer.recovery)}/checkpoints/${number}/export`);
-    memory.said = made.state === "DONE"
+    memory.outcome = made.state === "DONE"
       ? { kind: "good", what: `Checkpoint ${number} was exported: ${count(made.records)} records.`, more: made.directory }
       : { kind: "warn", what: `Checkpoint ${number} is still being exported.`, more: `It is whole when its _metadata is in ${made.directory}; this page then shows it.` };
   } catch (error) {
-    memory.said = refusal(error);
+    memory.outcome = refusal(error);
   }
   memory.busy = false;
   refresh(true);

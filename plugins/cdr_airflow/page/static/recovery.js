@@ -12,7 +12,7 @@ import { timeline } from "./timeline.js";
 const FINAL = ["DONE", "CANCELLED", "REPLACED"];
 
 export function recovery(id, crumbs = true) {
-  const memory = { asked: null, busy: false, said: null, over: {} };
+  const memory = { asked: null, busy: false, outcome: null, over: {} };
   return {
     load: () => get(`recoveries/${encodeURIComponent(id)}`),
     seconds: (answer) => (kind(answer.state) === "busy" ? 1.5 : FINAL.includes(answer.state) ? 60 : 5),

@@ -7,13 +7,13 @@ const DAG = "cdr_recover";
 /** `memory` outlives the redrawing: whether the form is open, what was typed, and what came of it. */
 export function startOver(answer, memory, refresh) {
   const why = answer.actions.start_over;
-  if (why !== null && !memory.said) {
+  if (why !== null && !memory.outcome) {
     const wanted = answer.state === "FAILED" || answer.state === "CANCELLED";
     return h("p", { class: "quiet", hidden: !wanted, "data-testid": "start-over-why" }, `Start over: ${why}`);
   }
   const toggle = h("button", { disabled: why !== null || memory.busy, title: why, "data-testid": "start-over", onclick: () => { memory.open = !memory.open; refresh(true); } }, memory.open ? "Keep this recovery" : "Start over …");
-  const said = memory.said && notice(memory.said.kind, "start-over-message", memory.said.what, memory.said.more);
-  return card("Other options needed?", "start-over-card", [said && h("div", { class: "pad" }, said), memory.open ? form(answer, memory, refresh) : h("p", { class: "quiet" }, "Start over replaces this recovery by a new one of the same checkpoint and target. Nothing was published yet, so nothing is lost.")], { side: toggle });
+  const message = memory.outcome && notice(memory.outcome.kind, "start-over-message", memory.outcome.what, memory.outcome.more);
+  return card("Other options needed?", "start-over-card", [message && h("div", { class: "pad" }, message), memory.open ? form(answer, memory, refresh) : h("p", { class: "quiet" }, "Start over replaces this recovery by a new one of the same checkpoint and target. Nothing was published yet, so nothing is lost.")], { side: toggle });
 }
 
 function form(answer, memory, refresh) {
@@ -39,10 +39,10 @@ async function submit(answer, memory, refresh, button) {
   const conf = { checkpoint: answer.source, spec: answer.spec, parallelism, to: answer.target, checkpoint_interval: answer.checkpoint_interval, on_corrupt, trust_key, replace: true };
   try {
     const run = await trigger(conf);
-    memory.said = { kind: "good", what: `Run ${run} replaces this recovery.`, more: "This page shows the new recovery when its first task has begun." };
+    memory.outcome = { kind: "good", what: `Run ${run} replaces this recovery.`, more: "This page shows the new recovery when its first task has begun." };
     memory.open = false;
   } catch (error) {
-    memory.said = { kind: "bad", what: "The new run was not started.", more: error.message };
+    memory.outcome = { kind: "bad", what: "The new run was not started.", more: error.message };
   }
   memory.busy = false;
   refresh(true);
