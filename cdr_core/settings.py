@@ -272,6 +272,7 @@ SETTINGS: tuple[Setting, ...] = (
         "A spill segment is sealed beyond this; soft. The default is at most a 64th of the memory budget",
     ),
     Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
+    Setting("output_file_size", _parse_positive_size, "512MiB", "size", "A drained file is closed beyond this; soft"),
     Setting(
         "recover_output_downstream",
         _parse_flag,
@@ -405,6 +406,7 @@ class Settings:
     split_size: int
     segment_size: int
     spill_file_size: int
+    output_file_size: int
     recover_output_downstream: bool
     checkpoint_during_recovery: bool
     checkpoint_interval: float

@@ -36,6 +36,10 @@ class InputWatermark:
         return {"watermark": self.watermark, "idle": self.idle}
 
 
+UNKNOWN = InputWatermark()
+"""Of a subtask that has not begun: every other one waits for its watermark."""
+
+
 class ChannelWatermarks:
     """By new channel of a subtask: (exchange, new upstream subtask), in this order."""
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from cdr_core.metadata import convert, models, values
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.rows import unknown_recovery
-from cdr_core.metadata.states import Phase, RecoveryState
+from cdr_core.metadata.states import Phase, RecoveryCheckpointState, RecoveryState
 
 _Row = TypeVar("_Row", bound=models.Base)
 
@@ -90,10 +90,16 @@ class Readers:
             rows = _of(session, models.SpillSetRow, recovery_id, *order)
             return convert.spill_sets(session, recovery_id, rows, recovery.epoch)
 
-    def checkpoints(self, recovery_id: str) -> tuple[values.RecoveryCheckpoint, ...]:
-        order = models.RecoveryCheckpointRow.checkpoint_id
+    def checkpoints(
+        self, recovery_id: str, state: RecoveryCheckpointState | None = None
+    ) -> tuple[values.RecoveryCheckpoint, ...]:
+        """Ascending; all of them, or those in one state."""
+        row = models.RecoveryCheckpointRow
+        wanted = select(row).where(row.recovery_id == recovery_id).order_by(row.checkpoint_id)
+        if state is not None:
+            wanted = wanted.where(row.state == state)
         with self._known(recovery_id) as (session, _):
-            return tuple(map(convert.checkpoint, _of(session, models.RecoveryCheckpointRow, recovery_id, order)))
+            return tuple(map(convert.checkpoint, session.scalars(wanted)))
 
     def checkpoint(self, recovery_id: str, checkpoint_id: int) -> values.RecoveryCheckpoint | None:
         with self._known(recovery_id) as (session, _):

@@ -22,7 +22,7 @@ from cdr_core.commit.sinks import is_table, sink_for
 from cdr_core.commit.watermarks import WatermarkAligner
 from cdr_core.errors import IllegalState, SettingsRefused, Unbalanced, Unreadable, Where
 from cdr_core.metadata import CommitState, Prepared, RecoveryCheckpointState
-from cdr_core.phases.draining.cuts import ledger_of, read_cuts
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.earlier import adopted_proof
 from cdr_core.phases.ledgers import described
 from cdr_core.phases.quarantine import left_out
@@ -64,7 +64,11 @@ def while_draining(drive: Drive) -> Coordinator | None:
         return None
     rows = _rows(drive)
     committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
-    return restored(drive, committer, last_complete(drive), together=False)
+    complete = last_complete(drive)
+    # A checkpoint without new output has no entries: nothing of it is to be published.
+    numbers = [row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)]
+    with_output = max((number for number in numbers if number <= complete), default=0)
+    return restored(drive, committer, with_output, together=False)
 
 
 def require_no_unknown_commit(drive: Drive, checkpoint: int) -> None:
@@ -160,7 +164,7 @@ def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any
         row = drive.repository.checkpoint(drive.recovery.id, commit.completed)
         if row is None:
             raise IllegalState(f"checkpoint {commit.completed} completed and is not in the metadata database")
-        ledgers = {subtask: ledger_of(cut["body"]) for subtask, cut in read_cuts(row, plan).items()}
+        ledgers = {subtask: cut.ledger for subtask, cut in read_cuts(row, plan).items()}
         require_prepared(ledgers, prepared.up_to(commit.completed))
         ledger = join_ledgers(ledgers.values())
         adopted = adopted_proof(drive, rows.log.get(commit.commit_id), "drain", ledger)

@@ -6,22 +6,27 @@ the drain is the last of these checkpoints. A new attempt goes on from the last 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.commit.sinks import is_checkpoint, sink_for
-from cdr_core.drain.checkpoints import FINISHED, Answer
-from cdr_core.drain.checkpoints import Outcome as Cut
 from cdr_core.errors import Corrupt, SpillLost, StorageError, Where
+from cdr_core.faults import reach
 from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
 from cdr_core.phases import spill
 from cdr_core.phases.asking import CHECKPOINT
-from cdr_core.phases.draining.mailbox import Mailbox
-from cdr_core.phases.draining.resume import finished_body, finished_subtasks, go_back, handed_over, situation
-from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
-from cdr_core.phases.draining.task import DrainTask, find_base
-from cdr_core.phases.draining.watch import DRAIN, DrainWatch
+from cdr_core.phases.coordination import is_per_checkpoint
+from cdr_core.phases.draining.manifest import write_manifest
+from cdr_core.phases.draining.resume import SNAPSHOT, base_of, finished_subtasks, go_back, outputs_in_rows
+from cdr_core.phases.draining.rows import all_output, complete, new_output
+from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
+from cdr_core.phases.draining.task import DrainTask
+from cdr_core.phases.draining.watch import DRAIN, DrainWatch, record_output
 from cdr_core.phases.earlier import ledger_of_entries, spill_set_of_version_2
 from cdr_core.phases.ledgers import line_key, recorded, summed_lines
 from cdr_core.phases.read import scanned_by
@@ -58,7 +63,7 @@ def prepare(drive: Drive) -> dict[str, Any]:
         f"{subtask:05d}": {
             "subtask": subtask,
             "manifest": sealed[subtask].manifest if subtask in sealed else NO_SET,
-            "base": cuts.get(subtask),
+            "base": msgspec.to_builtins(cuts[subtask]) if subtask in cuts else None,
             "spill": respill[f"{subtask:05d}"],
             **({} if sides is None else {"sides": sides}),
         }
@@ -82,14 +87,14 @@ def _borders(plan: Plan, unit: Mapping[str, Any]) -> Borders | None:
 
 def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
     """Recovery checkpoints while the units run."""
-    return DrainWatch(drive, job, units, situation(drive, units))
+    return DrainWatch(drive, job, units)
 
 
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
     plan, ledger = drive.plan, drained_by(drive)
     require_equal("drain", spill.spilled_by(drive), ledger, line_key(plan))
-    number, record_last = last_checkpoint(drive, results)
+    number, record_last = last_checkpoint(drive)
     held = drive.repository.spill_sets(drive.recovery.id)
 
     def record(transaction: FencedTransaction) -> None:
@@ -106,21 +111,20 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     )
 
 
-def last_checkpoint(
-    drive: Drive, results: Sequence[Mapping[str, Any]]
-) -> tuple[int, Callable[[FencedTransaction], None]]:
-    """The number of the checkpoint that ends the drain, and what records it. It answers everybody who still waits for
-    one: a request that came after the last look at the subtasks got no checkpoint of its own.
+def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], None]]:
+    """The number of the checkpoint that ends the drain, and what records it. Requests still pending when the drain
+    finishes are answered with it.
     """
-    known = handed_over(drive)
+    known = {file.path for output in outputs_in_rows(drive).values() for file in output.files}
     number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
-    answers = [_final_answer(number, result, known) for result in finished_subtasks(drive).values()]
-    manifest, sha256 = write_manifest(drive, number, answers)
+    finished = finished_subtasks(drive)
+    outputs = {subtask: each.output for subtask, each in finished.items()}
+    entries = new_output(number, outputs, known) if is_per_checkpoint(drive.recovery) else all_output(number, outputs)
+    manifest, sha256 = write_manifest(drive, number, [each.entry for each in finished.values()])
 
     def record(transaction: FencedTransaction) -> None:
         transaction.begin_checkpoint(number)
-        for answer in answers:
-            transaction.add_prepared(prepared(committable(answer)))
+        record_output(transaction, drive, entries, number, final=True)
         waiting = _waiting_commands(drive)
         complete(transaction, drive, number, manifest, sha256, kept=bool(waiting))
         for command in waiting:
@@ -135,11 +139,6 @@ def _waiting_commands(drive: Drive) -> list[Command]:
     return [each for each in commands if each.kind == CHECKPOINT and each.answered_at is None]
 
 
-def _final_answer(number: int, result: Mapping[str, Any], known: frozenset[str]) -> Answer:
-    files = [file for file in result["files"] if file["path"] not in known]
-    return Answer(number, result["subtask"], Cut.CUT, FINISHED, FINISHED, finished_body(result, files))
-
-
 def _sealed(drive: Drive) -> list[SpillSet]:
     sets = drive.repository.spill_sets(drive.recovery.id)
     return [each for each in sets if each.state is SpillSetState.SEALED]
@@ -147,27 +146,46 @@ def _sealed(drive: Drive) -> list[SpillSet]:
 
 def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
     """Drain the subtask from where it is. A spill set that is lost or damaged is made again from the checkpoint."""
-    key = name.partition("-")[0]
-    mailbox = Mailbox(job.directory)
-    mailbox.start(key)
+    key, subtask = name.partition("-")[0], int(unit["subtask"])
     manifest, again = str(unit["manifest"]), 0
+    entry = base_of(unit)
+    base = Cut(START, manifest) if entry is None else replace(entry.read(), manifest=manifest)
+    snapshots = Snapshots(job.directory)
+    first: Snapshot | None = None
     while True:
+        task_name = f"{name}-{again}"
+        begun = snapshots.take_over(key, subtask, task_name, base)
+        reach("drain.taken-over")
+        first = first or begun
+        if begun.cut.final:
+            final = begun
+            break
         try:
-            spill_set = _load(plan, manifest, unit["subtask"])
-            task = DrainTask(job, plan, key, f"{name}-{again}", spill_set, manifest, _borders(plan, unit))
-            detail, state = task.run(find_base(mailbox, key, unit["base"]))
+            task = DrainTask(job, plan, key, task_name, _load(plan, manifest, subtask), manifest, _borders(plan, unit))
+            final = task.run(begun)
             break
         except SpillLost:
             if again:
                 raise
             again += 1
             manifest = str(spill.execute(job, plan, unit["spill"], name).detail["manifest"])
-    return Outcome(
-        records=state.tally.records,
-        bytes=state.tally.bytes,
-        detail={"subtask": unit["subtask"], **detail},
-        columns=state.tally.ledger.to_columns(),
-    )
+    return _outcome(snapshots.uri(key, final.number), first, final)
+
+
+def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome:
+    """The result of a unit is what its final snapshot says, whichever task made that."""
+    cut, ledger = final.cut, final.cut.ledger
+    entry = CutEntry.of(StoredSnapshot(final, uri, hashlib.sha256(final.encode()).hexdigest()))
+    detail = {
+        "subtask": final.subtask,
+        SNAPSHOT: {name: value for name, value in msgspec.to_builtins(entry).items() if name != "subtask"},
+        "resumed_from": first.after,
+        "records_here": ledger.records - first.cut.ledger.records,
+        "files": [file.to_json() for file in cut.files],
+        "manifest": cut.manifest,
+        "said": cut.watermark.to_json(),
+    }
+    return Outcome(ledger.records, ledger.bytes, detail, ledger.to_columns())
 
 
 def _load(plan: Plan, manifest: str, subtask: int) -> sets.SpillSet:

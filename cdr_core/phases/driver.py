@@ -38,7 +38,7 @@ from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.table_shapes import TableShape
-from cdr_core.settings import Settings
+from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import storage_for
 from cdr_core.storage.columns import decode_columns
 from cdr_core.storage.local import host_id
@@ -47,7 +47,7 @@ from cdr_core.sweep import sweep_recovery
 RECORDED_AT_ONCE = 64
 """Finished units that go into one transaction, at most."""
 
-HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 1.0
 """How often a driver asks the database what users want and whether it is still the one, however busy it is."""
 
 
@@ -120,12 +120,22 @@ class Drive:
             page_size=self.settings.page_size,
             memory_budget=self.settings.memory_budget,
             checkpoints=self.settings.checkpoint_during_recovery,
+            checkpoint_interval=self.checkpoint_interval,
+            output_file_size=self.settings.output_file_size,
             step=step,
             staged=staged,
             on_corrupt=self.recovery.options["on_corrupt"],
             scratch=self.settings.scratch,
             shape=self.shape,
         )
+
+    @property
+    def checkpoint_interval(self) -> float:
+        """Seconds between two recovery checkpoints, 0 = only when asked. The recovery's own wins over the setting."""
+        if not self.settings.checkpoint_during_recovery:
+            return 0.0
+        own = self.recovery.settings.get("checkpoint_interval")
+        return parse_duration(own) if own else self.settings.checkpoint_interval
 
     @property
     def shape(self) -> TableShape:

@@ -14,36 +14,48 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cdr_core.audit.ledger import KIND_NAMES, Ledger, Tally, join_ledgers, require_equal
+from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.remaining import Remaining
-from cdr_core.drain.watermarks import ChannelWatermarks
+from cdr_core.drain.watermarks import UNKNOWN, ChannelWatermarks, InputWatermark
 from cdr_core.errors import CdrError, Refused
 from cdr_core.kernels import fingerprint
+from cdr_core.phases.draining.snapshots import Cut
 from cdr_core.phases.ledgers import line_key
 from cdr_core.spill import segments
 from cdr_core.spill.earlier import set_of_version_2
 from cdr_core.spill.sets import SpillSet
 from cdr_core.storage import storage_for
-from cdr_core.storage.columns import pack_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import CommitLogEntry
+    from cdr_core.metadata.values import UnitResult
     from cdr_core.phases.driver import Drive
     from cdr_core.rescale.plan import Plan
 
 
-def cut_of_version_1(plan: Plan, subtask: int, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a cut; one whose spill set is gone cannot be understood any more."""
-    if body["remaining"] is not None and body["remaining"].get("whole"):
-        columns = ""
-    else:
+def cut_of_version_1(plan: Plan, subtask: int, position: str, body: Mapping[str, Any]) -> Cut:
+    """A cut, with the files that were prepared for it alone; one whose spill set is gone cannot be understood any
+    more.
+    """
+    columns = None
+    if body["remaining"] is None or not body["remaining"].get("whole"):
         lines, ledger = _delivered(plan, subtask, body), ledger_of_entries(plan, body["ledger"])
         found = {"delivered_lines": np.array(sorted(lines)), "delivered": np.array([lines[n] for n in sorted(lines)])}
         watermarks = ChannelWatermarks(plan, np.zeros(0, np.int64))
         watermarks.put(body.get("said", {"channels": ()})["channels"], subtask)
-        columns = pack_columns({**found, **ledger.to_columns(), **watermarks.to_columns()})
-    said = body.get("said", {"watermark": None, "idle": False})
-    said = {name: said[name] for name in ("watermark", "idle")}
-    return {"files": body["files"], "manifest": body["manifest"], "said": said, "columns": columns}
+        columns = {**found, **ledger.to_columns(), **watermarks.to_columns()}
+    files = tuple(PreparedFile.from_json(file) for file in body["files"])
+    return Cut(position, body["manifest"], files, _watermark(body), columns)
+
+
+def finished_cut_of_version_1(plan: Plan, row: UnitResult) -> Cut:
+    """The cut of a subtask that an earlier version drained to the end, without its files: rows have those."""
+    ledger = ledger_of_entries(plan, row.result["ledger"])
+    return Cut("finished", row.result["manifest"], (), _watermark(row.result), ledger.to_columns(), final=True)
+
+
+def _watermark(value: Mapping[str, Any]) -> InputWatermark:
+    return InputWatermark(value["said"]["watermark"], value["said"]["idle"]) if "said" in value else UNKNOWN
 
 
 def _delivered(plan: Plan, subtask: int, body: Mapping[str, Any]) -> Counter[int]:

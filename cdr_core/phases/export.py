@@ -27,7 +27,7 @@ from cdr_core.flink.rewrite import rewritten
 from cdr_core.flink.state import files_behind
 from cdr_core.metadata import Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
-from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.draining.cuts import spill_manifests
 from cdr_core.phases.earlier import spill_set_of_version_2
 from cdr_core.phases.holding import holding
 from cdr_core.phases.read import scanned_in
@@ -85,7 +85,7 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
     export = _export_to(source, checkpoint_id, directory)
     with holding(repository, recovery_id, export) as (sets, is_alive):
         sink, name = CheckpointSink(directory), prefix(recovery_id, export)
-        manifests = _manifests(plan, sets, recovery_id, row)
+        manifests = _manifests(sets, recovery_id, row)
         files, records, size = _write_sets(plan, manifests, sink, name, _sides(repository, recovery, plan))
         reach("export.files")
         states: dict[str, list[SubtaskState]] = {}
@@ -166,10 +166,10 @@ def _refuse_published(repository: Repository, recovery_id: str) -> None:
         )
 
 
-def _manifests(plan: Plan, sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
+def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
     """The spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
     sealed = {each.subtask: each.manifest for each in sets}
-    found = [sealed.get(subtask, cut["body"]["manifest"]) for subtask, cut in read_cuts(row, plan).items()]
+    found = [sealed.get(subtask, manifest) for subtask, manifest in spill_manifests(row).items()]
     if not all(found):
         raise Refused(
             f"recovery {recovery_id} ran in one pass and keeps no spill sets to export",

@@ -29,6 +29,7 @@ from cdr_core.rescale.remote import Fetches, fetching
 from cdr_core.rescale.source import close_files
 from cdr_core.rescale.staged import use_staged
 from cdr_core.rescale.table_shapes import TableShape
+from cdr_core.settings import MIB
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.columns import Columns, encode_columns
 from cdr_core.storage.local import local_path
@@ -47,7 +48,7 @@ class Job:
 
     ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
     source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
-    ``shape``: the columns of the table.
+    ``shape``: the columns of the table. ``checkpoint_interval`` in seconds, 0 = none are taken unasked.
     """
 
     phase: str
@@ -61,6 +62,8 @@ class Job:
     page_size: int
     memory_budget: int
     checkpoints: bool
+    checkpoint_interval: float = 0.0
+    output_file_size: int = 512 * MIB
     step: str = ""
     staged: str = ""
     on_corrupt: str = "fail"

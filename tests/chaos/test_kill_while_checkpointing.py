@@ -19,10 +19,9 @@ from tests.support.draining import Started, drain_in_child, exit_status, make_sl
 STEPS = (
     "checkpoint.begun",
     "checkpoint.asked",
+    "drain.taken-over",
     "drain.cut-prepared",
-    "drain.answered",
-    "checkpoint.before-prepared",
-    "checkpoint.after-prepared",
+    "drain.snapshot",
     "checkpoint.manifest",
     "checkpoint.completed",
     "drain.page",
@@ -65,7 +64,7 @@ def test_killed_at_any_step_of_a_checkpoint_and_run_again_the_result_is_the_same
     finish(draining, tmp_path / "out")
 
 
-@pytest.mark.parametrize("step", ["checkpoint.manifest", "checkpoint.before-prepared", "drain.before-record"])
+@pytest.mark.parametrize("step", ["checkpoint.manifest", "checkpoint.asked", "drain.before-record"])
 def test_a_drain_that_sleeps_through_its_successor_changes_nothing(
     draining: Started, tmp_path: Path, step: str
 ) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from sqlalchemy import event
@@ -19,9 +19,11 @@ from cdr_core.commit.sinks import LookUp, Publication, Published
 from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.phases import coordination
+from cdr_core.phases.draining.manifest import CheckpointManifest
 from cdr_core.phases.draining.rows import prepared
+from cdr_core.phases.draining.snapshots import Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.rescale.plan import PlanChannels, Subtask, VirtualChannel
-from cdr_core.storage.columns import pack_columns
+from cdr_core.storage.columns import Columns
 from tests.commit.explore_world import MemoryDatabase
 from tests.metadata import steps
 
@@ -81,6 +83,12 @@ class Drain:
         )
         self._folder = folder
 
+    def _snapshot(self, subtask: int, number: int, columns: Columns) -> StoredSnapshot:
+        uri = self._folder / f"{subtask}-{number}.msgpack"
+        snapshot = Snapshot(subtask, number, "task", "before", Cut("x", "set", columns=columns))
+        uri.write_bytes(snapshot.encode())
+        return StoredSnapshot(snapshot, str(uri), hashlib.sha256(snapshot.encode()).hexdigest())
+
     def columns(self, _phase: Phase) -> list[Any]:
         return []
 
@@ -89,9 +97,9 @@ class Drain:
         coordinator.deliver(CheckpointCoordinator(number))
         entries = [Committable(s, number, (PreparedFile(f"{s}-{number}", 1, 10, 0),)) for s in SUBTASKS]
         sums = np.array([Tally(records=number).to_fold()], np.uint64)
-        columns = [pack_columns(Ledger.of(np.array([s]), sums).to_columns()) for s in SUBTASKS]
-        cuts = {str(s): {"position": "x", "body": {"columns": columns[s]}} for s in SUBTASKS}
-        data = json.dumps({"version": 2, "cuts": cuts}).encode()
+        columns = [Ledger.of(np.array([s]), sums).to_columns() for s in SUBTASKS]
+        stored = [self._snapshot(s, number, columns[s]) for s in SUBTASKS]
+        data = msgspec.json.encode(CheckpointManifest(number, tuple(CutEntry.of(each) for each in stored)))
         manifest = self._folder / f"{number}.json"
         manifest.write_bytes(data)
         with self.repository.fenced(self.recovery.id, self.epoch) as transaction:

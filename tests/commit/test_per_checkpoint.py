@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any
 import pytest
 
 from cdr_core.commit.database import DatabaseStore
-from cdr_core.metadata import FencedTransaction, Phase, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining.mailbox import Mailbox
+from cdr_core.metadata import FencedTransaction, Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from tests.audit.recovered import validate
 from tests.commit.targets import ParquetTarget, Target
@@ -87,57 +87,50 @@ def test_on_postgresql_what_was_published_and_not_recorded_is_found_and_the_rest
 
 
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
-def test_the_coordinator_has_saved_its_state_before_any_writer_is_asked_for_its_own(
+def test_the_coordinator_has_saved_its_state_before_a_checkpoint_begins(
     draining: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """004-02: so it cannot hold what they prepare for that checkpoint."""
-    order, save, ask = list[str](), DatabaseStore.save, Mailbox.ask
+    order, save, begin = list[str](), DatabaseStore.save, FencedTransaction.begin_checkpoint
 
     def saved(store: DatabaseStore, states: Any) -> None:
         save(store, states)
         order.append("saved")
 
-    def asked(mailbox: Mailbox, request: Any) -> None:
-        order.append("asked")
-        ask(mailbox, request)
+    def begun(transaction: FencedTransaction, number: int) -> None:
+        order.append("begun")
+        begin(transaction, number)
 
     monkeypatch.setattr(DatabaseStore, "save", saved)
-    monkeypatch.setattr(Mailbox, "ask", asked)
+    monkeypatch.setattr(FencedTransaction, "begin_checkpoint", begun)
     repository, recovery, settings = draining
     inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
-    assert order[:2] == ["saved", "asked"]
+    assert order[:2] == ["saved", "begun"]
 
 
 @pytest.mark.parametrize("parallelism", ["1", "2"])
 def test_stale_staged_output_of_a_dead_attempt_is_forgotten_by_its_successor(
     parallelism: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """004-24: killed when all was prepared for a checkpoint, before it was complete; with one subtask and with two."""
+    """004-24: killed when files were closed and no checkpoint held them yet; with one subtask and with two."""
     make_slow(monkeypatch, "drain.page=sleep:0.01")
     monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
     target, checkpoint = ParquetTarget(tmp_path), fixture_checkpoint("a_p3_thr0", 2)
     wish = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), parallelism, target.name, "50ms")
     repository, recovery, settings = spilled(wish)
-    stale: set[str] = set()
-    for _ in range(20):  # a checkpoint may come before the first record
-        assert exit_status(drain_in_child(recovery, "checkpoint.manifest=kill")) == -signal.SIGKILL
-        stale = {row.sha256 for row in repository.prepared(recovery) if row.records}
-        if stale:
-            break
-    assert stale, "a dead attempt has prepared records"
-    complete = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
-    assert not [row for row in repository.checkpoints(recovery) if row.state in complete]
-    forgotten, reset = list[int](), FencedTransaction.reset_subtask
-
-    def counted(transaction: FencedTransaction, subtask: int, checkpoint_id: int) -> int:
-        forgotten.append(reset(transaction, subtask, checkpoint_id))
-        return forgotten[-1]
-
-    monkeypatch.setattr(FencedTransaction, "reset_subtask", counted)
+    assert exit_status(drain_in_child(recovery, "drain.snapshot=kill")) == -signal.SIGKILL
+    written = {path.name for path in (tmp_path / target.name.partition(":")[2]).rglob("*.parquet")}
+    stale = written - prepared_files(repository, recovery)
+    assert stale, "a dead attempt has closed files that no checkpoint holds"
     inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
-    assert sum(forgotten) >= len(stale), "the drain itself forgets them"
-    assert not stale & {row.sha256 for row in repository.prepared(recovery)}
     assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    assert not stale & prepared_files(repository, recovery)
     repository.close()
     rows = target.rows()
     assert len(rows) == len({(row["gate"], row["up"], row["down"], row["pos"]) for row in rows}) == RECORDS
+
+
+def prepared_files(repository: Repository, recovery: str) -> set[str]:
+    """The names of the files in the rows of prepared output."""
+    rows = repository.prepared(recovery)
+    return {Path(file["path"]).name for row in rows for file in json.loads(row.manifest)["files"]}

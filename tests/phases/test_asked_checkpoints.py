@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,18 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.cli import main
-from cdr_core.drain.subtask import RecoveringSubtask
-from cdr_core.errors import StorageError
+from cdr_core.drain.state import DrainState
+from cdr_core.errors import JobFailed, StorageError
 from cdr_core.metadata import Command, CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.phases import drain as drain_phase
-from cdr_core.phases.draining.answering import Answering
-from cdr_core.phases.draining.mailbox import Mailbox, Request
+from cdr_core.phases.draining import task, watch
+from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.draining.snapshots import START, Cut, Snapshot, Snapshots
+from cdr_core.phases.draining.task import DrainTask
+from cdr_core.phases.draining.watch import DrainWatch
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import Job, run_unit
+from cdr_core.phases.unit import Job, load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -31,6 +35,7 @@ from tests.support.draining import Started, make_slow
 COMPLETED = RecoveryCheckpointState.COMPLETED
 ABORTED = RecoveryCheckpointState.ABORTED
 SUBSUMED = RecoveryCheckpointState.SUBSUMED
+TRIGGERED = RecoveryCheckpointState.TRIGGERED
 Poll = Callable[[], None]
 
 
@@ -43,7 +48,7 @@ class Script(inline.InlineWorkers):
 
     def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Poll) -> None:
         self._payload = payload
-        self.mailbox = Mailbox(Job.from_json(payload).directory)
+        self.snapshots = Snapshots(Job.from_json(payload).directory)
         self._script(self, units, on_poll)
 
     def run_unit(self, unit: str) -> None:
@@ -93,86 +98,74 @@ def states(started: Started) -> list[RecoveryCheckpointState]:
     return [row.state for row in started[0].checkpoints(started[1])]
 
 
-class Held(inline.ThreadedWorkers):
-    """Both units run in threads; the second one hears no request before the driver has seen the end of the first."""
-
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Poll) -> None:
-        on_poll()
-        with ThreadPoolExecutor(2) as pool:
-            jobs = [pool.submit(run_unit, payload, unit, 0) for unit in units]
-            try:
-                while not jobs[0].done():
-                    threading.Event().wait(0.01)
-                on_poll()
-                on_poll()
-            finally:
-                self.may_listen.set()
-            while not jobs[1].done():
-                on_poll()
-                threading.Event().wait(0.01)
-        on_poll()
-        for job in jobs:
-            job.result()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_listen = threading.Event()
-
-
-@pytest.mark.parametrize("spilled", ["at-end", "per-checkpoint"], indirect=True)
-def test_two_requests_at_once_and_a_subtask_that_answers_only_the_later_one_and_finishes(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """E33: what it prepared last must not go with the earlier number, or the output changes its order."""
+def test_a_twin_of_a_task_whose_result_was_accepted_adds_nothing(spilled: Spilled) -> None:
+    """004-13: it finds the chain of snapshots at its end, and ends with the same result."""
     started, _, _ = spilled
-    workers = Held()
-    real = Answering.listen
-
-    def held(self: Answering, subtask: RecoveringSubtask) -> None:
-        if self._subtask == 1:
-            workers.may_listen.wait()
-        real(self, subtask)
-
-    monkeypatch.setattr(Answering, "listen", held)
-    commands = [ask(started), ask(started)]
-    drain(started, workers)
-    numbers = [entry.checkpoint_id for entry in started[0].prepared(started[1]) if entry.subtask == 0]
-    assert numbers == [2, 3], "the first is not answered for a subtask that went past it"
-    assert states(started) == [SUBSUMED, COMPLETED, COMPLETED]
-    for command in commands:
-        assert answer(started, command).state is CommandState.DONE
-        assert (answer(started, command).answer or {})["checkpoint"] == 2
-    commit_and_compare(spilled)
-
-
-def test_a_twin_that_answers_after_the_result_was_accepted_is_not_counted_and_holds_nothing_up(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """004-13: a task thought lost, at the same position as the one that finished, answers before the driver does."""
-    started, _, _ = spilled
-    monkeypatch.setenv("CDR_FAULTS", draining.SLOWLY)
-    real, looks = Answering.listen, iter(range(100_000))
-
-    def late(self: Answering, subtask: RecoveringSubtask) -> None:
-        if next(looks) > 5:  # when it has put something out
-            real(self, subtask)
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         workers.run_unit(units[0])
+        poll()
+        before = workers.snapshots.listed()
+        workers.run_unit(units[0])
+        assert workers.snapshots.listed() == before
         ask(started)
-        poll()  # accepts the result, then asks for checkpoint 1
-        with monkeypatch.context() as patched:
-            patched.setattr(Answering, "listen", late)
-            workers.run_unit(units[0])
-        twin = workers.mailbox.given(1, units[0])
-        assert (twin.after, bool(twin.body["files"])) == ("start", True), "the twin did answer"
-        workers.mailbox.start(units[1])
         poll()
         workers.run_unit(units[1])
         poll()
 
     drain(started, Script(script))
     assert states(started) == [COMPLETED, COMPLETED]
+    commit_and_compare(spilled)
+
+
+def test_a_task_that_was_overtaken_stops_at_its_next_snapshot(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E18: one that Spark thought lost goes on while its successor drains; only the successor's files count."""
+    started, _, _ = spilled
+    overtaken: list[BaseException] = []
+    real, inside = DrainTask._snapshot, threading.local()
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        def overtake(self: DrainTask, *arguments: Any, **options: Any) -> Snapshot:
+            if not overtaken and not getattr(inside, "successor", False):
+                inside.successor = True
+                workers.run_unit(units[0])  # another task of the same unit takes over and finishes
+                inside.successor = False
+            return real(self, *arguments, **options)
+
+        monkeypatch.setattr(DrainTask, "_snapshot", overtake)
+        try:
+            workers.run_unit(units[0])
+        except JobFailed as error:
+            overtaken.append(error)
+        poll()
+        workers.run_unit(units[1])
+        poll()
+
+    drain(started, Script(script))
+    assert "took subtask 0 over" in str(overtaken[0])
+    commit_and_compare(spilled)
+    named = {file["path"] for row in started[0].prepared(started[1]) for file in json.loads(row.manifest)["files"]}
+    assert len(named) == 2
+
+
+def test_a_result_that_is_not_the_end_of_its_chain_fails_the_attempt(spilled: Spilled) -> None:
+    """004-13: a task that slept while the snapshots it would have met were passed and removed ends another chain."""
+    started, _, _ = spilled
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        workers.run_unit(units[0])
+        newest = dict(workers.snapshots.listed())[units[0]]
+        given = workers.snapshots.read(units[0], newest).snapshot
+        workers.snapshots.create(
+            units[0], replace(given, number=newest + 1, task="x", cut=replace(given.cut, position="x"))
+        )
+        poll()
+
+    with pytest.raises(JobFailed, match="drained by two tasks at once"):
+        drain(started, Script(script))
+    drain(started, inline.InlineWorkers())
     commit_and_compare(spilled)
 
 
@@ -196,7 +189,7 @@ def test_where_no_checkpoints_are_taken_whoever_asks_for_one_is_told_so_at_once(
 def test_who_asks_in_the_last_moment_gets_the_checkpoint_that_ends_the_drain(
     spilled: Spilled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken in the last look of the driver, or not taken any more: both are answered."""
+    """In the last look of the driver there is still one of its own; later it is the one that ends the drain."""
     started, _, _ = spilled
     commands: list[Command] = []
 
@@ -218,82 +211,185 @@ def test_who_asks_in_the_last_moment_gets_the_checkpoint_that_ends_the_drain(
     assert last.state is COMPLETED
     assert (last.result or {})["kept"] is True
     assert len(commands) == 2
-    for command in commands:
+    for command, number in zip(commands, (1, last.checkpoint_id), strict=True):
         answered = answer(started, command)
-        assert (answered.state, (answered.answer or {})["checkpoint"]) == (CommandState.DONE, last.checkpoint_id)
+        assert (answered.state, (answered.answer or {})["checkpoint"]) == (CommandState.DONE, number)
 
 
-def test_trouble_with_the_mail_fails_checkpoints_and_not_the_drain(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hurt", ["snapshot", "manifest"])
+def test_a_checkpoint_is_declined_only_when_its_time_is_over(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, hurt: str
 ) -> None:
-    """E30: asking, listing, reading and answering each fail once; each costs one checkpoint, which is counted."""
+    """002-41, E30: a snapshot that cannot be read, or a manifest that cannot be written, fails a checkpoint, counted,
+    and not the drain; once it can, the next checkpoint completes.
+    """
     started, _, _ = spilled
-    steps = ["ask", "answered", "started", "answer", "given"]
-    failing: dict[str, int] = {}
+    clock = [0.0]
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
+    broken = threading.Event()
 
-    def fails(name: str) -> None:
-        real = getattr(Mailbox, name)
+    def fails(real: Callable[..., Any]) -> Callable[..., Any]:
+        def maybe(*arguments: Any) -> Any:
+            if broken.is_set():
+                raise StorageError("the disk is away")
+            return real(*arguments)
 
-        def maybe(self: Mailbox, *arguments: Any) -> Any:
-            numbers = [getattr(each, "checkpoint", each) for each in arguments]
-            if name in failing and (not numbers or failing[name] in numbers):
-                del failing[name]
-                raise StorageError(f"{name} failed")
-            return real(self, *arguments)
+        return maybe
 
-        monkeypatch.setattr(Mailbox, name, maybe)
+    if hurt == "snapshot":
+        monkeypatch.setattr(Snapshots, "read", fails(Snapshots.read))
+    else:
+        monkeypatch.setattr(watch, "write_manifest", fails(watch.write_manifest))
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
-        for number, name in enumerate(steps, 1):
-            fails(name)
-            failing[name] = number
-            ask(started)
-            poll()  # takes the command
+        workers.run_unit(units[0])
+        broken.set()
+        if hurt == "snapshot":
+            with pytest.raises(StorageError):
+                poll()  # the result of a unit is not accepted unseen
+            broken.clear()
             poll()
-            assert not failing, f"{name} was not reached"
+            workers.snapshots.take_over(units[1], 1, "begun", Cut(START, started[0].spill_sets(started[1])[1].manifest))
+            broken.set()
+        else:
+            poll()
         ask(started)
         poll()
         poll()
-        for unit in units:
-            workers.run_unit(unit)
+        assert states(started) == [TRIGGERED], "its time is not over"
+        clock[0] = started[2].checkpoint_timeout
+        poll()
+        assert states(started) == [ABORTED]
+        broken.clear()
+        ask(started)
+        poll()
+        assert states(started) == [ABORTED, COMPLETED]
+        workers.run_unit(units[1])
         poll()
 
-    monkeypatch.setenv("CDR_TOLERABLE_FAILED_CHECKPOINTS", "5")
-    drain((*started[:2], settings_module.load()), Script(script))
-    rows = started[0].checkpoints(started[1])
-    assert [row.state for row in rows] == [ABORTED] * 5 + [COMPLETED] * 2
-    for row, name in zip(rows[:5], steps, strict=True):
-        assert f"{name} failed" in (row.reason or "")
-    refused = [each.state for each in started[0].commands(started[1])]
-    assert refused == [CommandState.REFUSED] * 5 + [CommandState.DONE]
+    drain(started, Script(script))
+    first = started[0].checkpoints(started[1])[0]
+    assert "the disk is away" in (first.reason or "")
+    assert [each.state for each in started[0].commands(started[1])] == [CommandState.REFUSED, CommandState.DONE]
     commit_and_compare(spilled)
 
 
-@pytest.mark.parametrize(("aligned", "heard", "all_of_it"), [(0.0, 0.0, False), (3600.0, 300.0, True)])
-def test_an_aligned_request_reaches_the_tasks_and_lets_the_data_pass_first(
-    spilled: Spilled, aligned: float, heard: float, all_of_it: bool
+def test_a_request_that_cannot_be_passed_on_completes_with_the_newest_snapshots(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """002-38: by command, mailbox and task; it never waits for longer than half of what the checkpoint may take."""
     started, _, _ = spilled
 
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is away")
+
+    monkeypatch.setattr(Snapshots, "ask", fails)
+
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
-        ask(started, aligned)
+        ask(started)
         poll()
-        assert workers.mailbox.requests_after(0) == [Request(1, heard)]
-        for unit in units:
-            workers.mailbox.start(unit)
+        assert states(started) == [COMPLETED]
         for unit in units:
             workers.run_unit(unit)
         poll()
 
     drain(started, Script(script))
+    commit_and_compare(spilled)
+
+
+def test_an_aligned_request_waits_for_newer_snapshots_of_the_tasks_at_work(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """002-38: until each of them has made one, or its time is over; a plain request is answered at once."""
+    started, _, _ = spilled
+    clock = [0.0]
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        set_of = {each.subtask: each.manifest for each in started[0].spill_sets(started[1])}
+        for subtask, unit in enumerate(units):
+            workers.snapshots.take_over(unit, subtask, "begun", Cut(START, set_of[subtask]))
+        ask(started, 5.0)
+        poll()
+        assert workers.snapshots.asked() == 1
+        assert states(started) == [TRIGGERED]
+        workers.run_unit(units[0])
+        poll()
+        assert states(started) == [TRIGGERED], "the other one has made no snapshot"
+        workers.run_unit(units[1])
+        poll()
+        assert states(started) == [COMPLETED]
+
+    drain(started, Script(script))
+    plan = load_plan(started[0].recovery(started[1]).plan_uri or "")
     first = started[0].checkpoints(started[1])[0]
-    assert first.state is COMPLETED
-    cuts = json.loads(Path(first.manifest or "").read_bytes())["cuts"].values()
-    assert ["finished" in cut["body"] for cut in cuts] == [all_of_it] * 2
-    assert (
-        sum(entry.records for entry in started[0].prepared(started[1]) if entry.checkpoint_id == 1) > 0
-    ) == all_of_it
+    assert [cut.final for cut in read_cuts(first, plan).values()] == [True, True]
+    commit_and_compare(spilled)
+
+
+def test_an_aligned_request_whose_time_is_over_takes_what_there_is(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """002-38: and it subsumes an older one that still waits."""
+    started, _, _ = spilled
+    clock = [0.0]
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        manifest = started[0].spill_sets(started[1])[0].manifest
+        workers.snapshots.take_over(units[0], 0, "begun", Cut(START, manifest))
+        ask(started, 50.0)
+        ask(started, 5.0)
+        poll()
+        assert states(started) == [TRIGGERED] * 2
+        clock[0] = 5.0
+        poll()
+        assert states(started) == [SUBSUMED, COMPLETED]
+        for unit in units:
+            workers.run_unit(unit)
+        poll()
+
+    drain(started, Script(script))
+    answered = [(each.state, (each.answer or {})["checkpoint"]) for each in started[0].commands(started[1])]
+    assert answered == [(CommandState.DONE, 2)] * 2
+    commit_and_compare(spilled)
+
+
+def test_a_task_closes_its_file_when_a_checkpoint_is_asked_for(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every request also asks the tasks for newer snapshots, which the next checkpoint holds."""
+    started, _, _ = spilled
+    monkeypatch.setattr(task, "LISTEN_SECONDS", 0.0)
+    written = iter(range(1, 100_000))
+    real = DrainTask._is_due
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        def due(self: DrainTask, state: DrainState) -> bool:
+            if next(written) == 5:
+                workers.snapshots.ask(1)
+            return real(self, state)
+
+        monkeypatch.setattr(DrainTask, "_is_due", due)
+        workers.run_unit(units[0])
+        assert [number for unit, number in workers.snapshots.listed() if unit == units[0]] == [1, 2, 3]
+        workers.run_unit(units[1])
+        assert [number for unit, number in workers.snapshots.listed() if unit == units[1]] == [1, 2]
+        poll()
+
+    drain(started, Script(script))
+    commit_and_compare(spilled)
+
+
+def test_files_are_closed_by_size_without_any_checkpoint(spilled: Spilled, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository, recovery, _), _, _ = spilled
+    monkeypatch.setenv("CDR_OUTPUT_FILE_SIZE", "20kB")
+    monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", "false")
+    started = repository, recovery, settings_module.load()
+    drain(started, inline.InlineWorkers())
+    (_, recovery, _) = started
+    rows = [json.loads(row.manifest) for row in repository.prepared(recovery)]
+    assert all(len(row["files"]) > 2 for row in rows)
+    assert states(started) == [COMPLETED]
     commit_and_compare(spilled)
 
 

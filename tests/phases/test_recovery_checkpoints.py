@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import CheckpointsFailed
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import spill
-from cdr_core.phases.draining.mailbox import Mailbox
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.export import export_checkpoint
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import run_unit
+from cdr_core.phases.unit import load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -54,6 +53,12 @@ def spilled(
 def drain(started: Started, workers: inline.InlineWorkers | None = None) -> dict[str, Any]:
     repository, recovery, settings = started
     return dict(inline.run(repository, recovery, Phase.DRAIN, settings, workers or inline.ThreadedWorkers()))
+
+
+def prepared_files(started: Started) -> list[str]:
+    """The paths that the rows of prepared output name."""
+    rows = started[0].prepared(started[1])
+    return [file["path"] for row in rows for file in json.loads(row.manifest)["files"]]
 
 
 def commit(started: Started) -> None:
@@ -101,7 +106,7 @@ def test_a_drain_that_dies_goes_on_from_the_last_complete_checkpoint(
     )
     complete = [row for row in repository.checkpoints(recovery) if row.state is COMPLETED]
     assert complete, "the drain was killed before its first checkpoint"
-    before = {entry.manifest for entry in repository.prepared(recovery)}
+    before = set(prepared_files(started))
     assert not repository.units(recovery, Phase.DRAIN)
     drain(started)
     results = {int(unit.result["subtask"]): unit.result for unit in repository.units(recovery, Phase.DRAIN)}
@@ -110,8 +115,8 @@ def test_a_drain_that_dies_goes_on_from_the_last_complete_checkpoint(
     units = {int(unit.result["subtask"]): unit.records for unit in repository.units(recovery, Phase.DRAIN)}
     for result in resumed:
         assert 0 < result["records_here"] < units[result["subtask"]]
-    kept = {entry.manifest for entry in repository.prepared(recovery)}
-    assert {m for m in before if json.loads(m)["checkpoint_id"] <= complete[-1].checkpoint_id} <= kept
+    assert before
+    assert before <= set(prepared_files(started))
     commit(started)
     compare(output.rows(out), checkpoint, 2)
 
@@ -119,20 +124,20 @@ def test_a_drain_that_dies_goes_on_from_the_last_complete_checkpoint(
 def test_what_was_prepared_after_the_last_complete_checkpoint_is_never_published(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """004-24, I6: the stale entry of a dead attempt would double its rows."""
+    """004-24, I6: files that a dead attempt closed after the last complete checkpoint would double its rows."""
     # Also on busy cores both subtasks have drained something when the first checkpoint is asked for, and not all.
     monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")
     checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}", "500ms")
     started = draining.spilled(request)
     repository, recovery, _ = started
-    assert draining.exit_status(draining.drain_in_child(recovery, "checkpoint.manifest=kill")) == -9
-    stale = repository.prepared(recovery)
-    assert sum(entry.records for entry in stale) > 0, "the dead attempt prepared something"
-    assert not [row for row in repository.checkpoints(recovery) if row.state in COMPLETE]
+    assert draining.exit_status(draining.drain_in_child(recovery, "drain.snapshot=kill")) == -9
+    written = {path.name for path in (out / "data" / recovery).glob("*.parquet")}
+    stale = written - {Path(path).name for path in prepared_files(started)}
+    assert stale, "the dead attempt prepared something that no checkpoint holds"
     drain(started)
-    assert not {entry.sha256 for entry in stale} & {entry.sha256 for entry in repository.prepared(recovery)}
     commit(started)
+    assert not stale & {Path(path).name for path in prepared_files(started)}
     compare(output.rows(out), checkpoint, 2)
     repository.close()
 
@@ -209,7 +214,7 @@ def test_a_set_that_was_made_again_can_be_made_again_in_the_same_attempt(
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "1", f"parquet:{out}", "20ms")
     started = repository, recovery, settings = draining.spilled(request)
     shutil.rmtree(Path(repository.spill_sets(recovery)[0].manifest).parent)
-    monkeypatch.setenv("CDR_FAULTS", f"{os.environ['CDR_FAULTS']},drain.answered=once:{tmp_path / 'failed'}:raise")
+    monkeypatch.setenv("CDR_FAULTS", f"{os.environ['CDR_FAULTS']},drain.snapshot=once:{tmp_path / 'failed'}:raise")
     made: list[str] = []
     real = spill.execute
 
@@ -272,10 +277,14 @@ def test_too_many_failed_checkpoints_fail_the_attempt_and_the_next_one_goes_on(
     monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
     monkeypatch.setenv("CDR_TOLERABLE_FAILED_CHECKPOINTS", "1")
     impatient = settings_module.load()
-    with pytest.raises(CheckpointsFailed):
-        drain((started[0], started[1], impatient))
-    states = [row.state for row in started[0].checkpoints(started[1])]
-    assert states.count(RecoveryCheckpointState.ABORTED) >= 2
+    with monkeypatch.context() as patched:
+        patched.setenv("CDR_FAULTS", f"{os.environ['CDR_FAULTS']},checkpoint.manifest=raise")
+        with pytest.raises(CheckpointsFailed):
+            drain((started[0], started[1], impatient))
+    rows = started[0].checkpoints(started[1])
+    aborted = [row.reason for row in rows if row.state is RecoveryCheckpointState.ABORTED]
+    assert len(aborted) == 2
+    assert all("its manifest could not be written: fault injected" in str(reason) for reason in aborted)
     drain(started)
     commit(started)
     compare(output.rows(out), checkpoint, 2)
@@ -350,35 +359,10 @@ def test_a_new_attempt_removes_what_a_dead_one_left(
     compare(output.rows(out), checkpoint, 2)
 
 
-def test_answers_that_come_between_two_looks_are_taken_in_order(
-    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task answers 1 and then 2 while the driver looks: seeing 2 without 1 would take it for another attempt's."""
-    started, checkpoint, out = spilled
-    repository, recovery, _ = started
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.0)
-    looked: list[int] = []
-    real = Mailbox.answered
-
-    def slow_look(self: Mailbox, number: int) -> list[str]:
-        found = real(self, number)
-        looked.append(number)
-        time.sleep(0.02)
-        return found
-
-    monkeypatch.setattr(Mailbox, "answered", slow_look)
-    for _ in range(6):
-        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
-    drain(started)
-    assert any(earlier > later for earlier, later in pairwise(looked)), "several were open at once"
-    commit(started)
-    compare(output.rows(out), checkpoint, 2)
-
-
-def test_output_of_a_finished_subtask_goes_with_one_of_several_checkpoints_that_wait(
+def test_output_of_a_finished_subtask_is_in_every_later_checkpoint_once(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two are asked for when the first subtask is finished: the driver answers both, its files are in one of them."""
+    """Two are asked for when the first subtask is finished: both hold its files, and they are published once."""
     checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
     started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}"))
     repository, recovery, _ = started
@@ -386,9 +370,13 @@ def test_output_of_a_finished_subtask_goes_with_one_of_several_checkpoints_that_
     for _ in range(2):
         repository.request(recovery, "checkpoint", {"aligned_timeout": None})
     drain(started, inline.InlineWorkers())
-    named = [file["path"] for row in repository.prepared(recovery) for file in json.loads(row.manifest)["files"]]
+    assert [row.state for row in repository.checkpoints(recovery)] == [COMPLETED] * 3
+    plan = load_plan(repository.recovery(recovery).plan_uri or "")
+    cuts = [read_cuts(row, plan)[0] for row in repository.checkpoints(recovery)]
+    assert len({tuple(file.path for file in cut.files) for cut in cuts}) == 1
+    assert cuts[0].final
+    named = prepared_files(started)
     assert len(named) == len(set(named)) > 0
-    assert RecoveryCheckpointState.SUBSUMED in {row.state for row in repository.checkpoints(recovery)}
     commit(started)
     compare(output.rows(out), checkpoint, 2)
 

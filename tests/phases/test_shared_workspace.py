@@ -161,7 +161,7 @@ def test_the_quarantine_is_on_s3_as_well_and_outlives_the_recovery(
 def test_checkpoints_complete_and_a_dead_drain_goes_on_from_them(
     workspace: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mailbox, the cuts and the exported checkpoint are on S3 too."""
+    """The snapshots and the exported checkpoint are on S3 too."""
     for name, value in {"PAGE_SIZE": "4KiB", "MEMORY_BUDGET": "64KiB", "SEGMENT_SIZE": "8KiB"}.items():
         monkeypatch.setenv(f"CDR_{name}", value)
     monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.03")

@@ -33,6 +33,7 @@ def test_a_checkpoint_that_cannot_be_written_is_given_up_and_the_drain_goes_on(
 ) -> None:
     """002-39, E28: counted, with its reason; the same attempt completes later ones, and each record comes once."""
     monkeypatch.setenv("CDR_FAULTS", f"drain.page=sleep:0.004,checkpoint.manifest=once:{tmp_path / 'once'}:raise")
+    monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
     records = records_of(source, str(tmp_path / "chk.yaml"))
     wish = RecoveryRequest(source, KEYED, str(NEW), f"parquet:{tmp_path / 'out'}", "20ms")
     repository, recovery, settings = inline.start(wish)

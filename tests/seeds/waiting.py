@@ -13,7 +13,6 @@ from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.unit import load_plan
 from cdr_core.phases.workspace import read_json
 from cdr_core.spill.sets import SpillSet
-from cdr_core.storage.columns import unpack_columns
 from tests.support import inline
 
 SECONDS = 120.0
@@ -32,11 +31,10 @@ def in_flight(repository: Repository, recovery: str, row: RecoveryCheckpoint) ->
     assert plan_uri is not None
     left = 0
     for cut in read_cuts(row, load_plan(plan_uri)).values():
-        body = cut["body"]
-        if not body.get("finished"):
-            spill_set = SpillSet.from_json(read_json(body["manifest"]))
+        if not cut.final:
+            spill_set = SpillSet.from_json(read_json(cut.manifest))
             left += int(spill_set.columns["piece_elements"].sum())
-            left -= int(unpack_columns(body["columns"])["delivered"].sum()) if body["columns"] else 0
+            left -= 0 if cut.columns is None else int(cut.columns["delivered"].sum())
     return left
 
 

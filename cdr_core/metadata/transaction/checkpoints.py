@@ -82,6 +82,15 @@ class Checkpoints(Scope):
         self._session.flush()
         return True
 
+    def forget_prepared_before(self, checkpoint_id: int) -> int:
+        """Entries of older checkpoints go, because those of this one hold all that they held; how many went."""
+        return rows_changed(
+            self._session,
+            delete(PreparedRow).where(
+                PreparedRow.recovery_id == self.recovery_id, PreparedRow.checkpoint_id < checkpoint_id
+            ),
+        )
+
     def reset_subtask(self, subtask: int, to_checkpoint: int) -> int:
         """Forgets what a subtask prepared after ``to_checkpoint`` (0 = everything), because it starts again from there.
 

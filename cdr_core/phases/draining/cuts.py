@@ -1,41 +1,31 @@
-"""What a complete recovery checkpoint says of each subtask."""
+"""Where a complete recovery checkpoint left each subtask."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cdr_core.audit.ledger import NOTHING, Ledger
-from cdr_core.errors import StorageError
+from cdr_core.phases.draining.manifest import MANIFEST_VERSION, manifest_bytes, read_manifest, version_of
 from cdr_core.phases.earlier import cut_of_version_1
-from cdr_core.storage import storage_for
-from cdr_core.storage.columns import read_columns, unpack_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import RecoveryCheckpoint
+    from cdr_core.phases.draining.snapshots import Cut
     from cdr_core.rescale.plan import Plan
 
 
-def read_cuts(row: RecoveryCheckpoint, plan: Plan) -> dict[int, dict[str, Any]]:
-    """The cuts of a complete checkpoint by subtask; a manifest that is not the recorded one is an error."""
-    assert row.manifest is not None, "a complete checkpoint has a manifest"
-    data = storage_for(row.manifest).read(row.manifest)
-    if hashlib.sha256(data).hexdigest() != row.sha256:
-        raise StorageError(
-            f"the manifest of recovery checkpoint {row.checkpoint_id} at {row.manifest} was changed",
-            hint="restore the file, or recover to another target",
-        )
-    value = json.loads(data)
-    cuts = {int(subtask): cut for subtask, cut in value["cuts"].items()}
-    if value["version"] == 1:
-        return {number: {**cut, "body": cut_of_version_1(plan, number, cut["body"])} for number, cut in cuts.items()}
-    return cuts
+def read_cuts(row: RecoveryCheckpoint, plan: Plan) -> dict[int, Cut]:
+    """The cuts of a complete checkpoint by subtask. Raise if its manifest or a snapshot is gone or was changed."""
+    data = manifest_bytes(row)
+    if version_of(data) == MANIFEST_VERSION:
+        return {cut.subtask: cut.read() for cut in read_manifest(data).cuts}
+    cuts = {int(subtask): cut for subtask, cut in json.loads(data)["cuts"].items()}
+    return {number: cut_of_version_1(plan, number, cut["position"], cut["body"]) for number, cut in cuts.items()}
 
 
-def ledger_of(body: Mapping[str, Any]) -> Ledger:
-    """What had been drained up to a cut."""
-    if body.get("result"):
-        return Ledger.from_columns(read_columns(*body["result"]))
-    return Ledger.from_columns(unpack_columns(body["columns"])) if body["columns"] else NOTHING
+def spill_manifests(row: RecoveryCheckpoint) -> dict[int, str]:
+    """By subtask, the manifest of its spill set."""
+    data = manifest_bytes(row)
+    if version_of(data) == MANIFEST_VERSION:
+        return {cut.subtask: cut.manifest for cut in read_manifest(data).cuts}
+    return {int(subtask): cut["body"]["manifest"] for subtask, cut in json.loads(data)["cuts"].items()}

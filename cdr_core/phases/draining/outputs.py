@@ -83,13 +83,9 @@ class Output(ABC, Generic[W]):
         return file
 
     def take_files(self) -> tuple[PreparedFile, ...]:
-        """The files closed since they were last asked for."""
+        """The files closed since the last call."""
         files, self._files = tuple(self._files), []
         return files
-
-    def keep_files(self, files: tuple[PreparedFile, ...]) -> None:
-        """They were asked for and not handed over: the next one who asks gets them."""
-        self._files = [*files, *self._files]
 
 
 class TableOutput(Output[TableWriter]):

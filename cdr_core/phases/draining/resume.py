@@ -1,37 +1,40 @@
 """Where a new attempt at the drain begins: at the last complete recovery checkpoint, not from zero.
 
-Subtasks that are finished stay finished. What the others prepared after that checkpoint is forgotten before anything
-is drained again, or it would be published twice.
+Subtasks that are finished stay finished. What an earlier version prepared after that checkpoint is forgotten before
+anything is drained again, or it would be published twice.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.drain.checkpoints import FINISHED, START
+from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.drain.watermarks import UNKNOWN, InputWatermark
 from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.coordination import require_no_unknown_commit
 from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.mailbox import NOTHING_SAID, cut_body
-from cdr_core.phases.results import SHA256
+from cdr_core.phases.draining.manifest import MANIFEST_VERSION, manifest_bytes, read_manifest, version_of
+from cdr_core.phases.draining.snapshots import START, SUFFIX, Cut, CutEntry, Snapshot, StoredSnapshot
+from cdr_core.phases.earlier import finished_cut_of_version_1
+from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
     from cdr_core.metadata.values import UnitResult
     from cdr_core.phases.driver import Drive
 
-RESULT = "result"
-"""In the body of a cut: the file and SHA-256 of the result of a subtask that is finished."""
+SNAPSHOT = "snapshot"
+"""In the result of a drained subtask: its final snapshot, as the manifest of a recovery checkpoint names it."""
 
 
-def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]]:
-    """Go back to the last complete checkpoint: its cuts by subtask, empty if there is none.
+def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, CutEntry]:
+    """Go back to the last complete checkpoint: where each subtask was, empty if there is none.
 
-    What unfinished subtasks prepared since is forgotten. (Checkpoints that a dead attempt left under way were aborted
-    when this one began.)
+    Checkpoints that a dead attempt left under way were aborted when this one began.
     """
     rows = drive.repository.checkpoints(drive.recovery.id)
     complete = [row for row in rows if row.state is RecoveryCheckpointState.COMPLETED]
@@ -40,69 +43,97 @@ def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, dict[str, Any]
     if back_to < committed:
         raise IllegalState(f"the drain would go back to checkpoint {back_to}, and {committed} may be published")
     require_no_unknown_commit(drive, back_to)
-    finished = set(finished_subtasks(drive))
+    finished = {int(row.result["subtask"]) for row in drive.repository.units(drive.recovery.id, Phase.DRAIN)}
     with drive.fenced() as transaction:
         for subtask in sorted(set(subtasks) - finished):
             transaction.reset_subtask(subtask, back_to)
-    return read_cuts(complete[-1], drive.plan) if complete else {}
+    if not complete:
+        return {}
+    data = manifest_bytes(complete[-1])
+    if version_of(data) == MANIFEST_VERSION:
+        return {entry.subtask: entry for entry in read_manifest(data).cuts}
+    outputs = outputs_in_rows(drive)
+    cuts = read_cuts(complete[-1], drive.plan)
+    return {
+        number: _stored(drive, number, replace(cut, files=outputs[number].files if number in outputs else ()))
+        for number, cut in cuts.items()
+        if number not in finished
+    }
 
 
-def finished_subtasks(drive: Drive) -> dict[int, Mapping[str, Any]]:
-    """Results of the subtasks that are drained to the end, by subtask, each with the file that holds its ledger."""
-    rows = drive.repository.units(drive.recovery.id, Phase.DRAIN)
-    return {int(row.result["subtask"]): {**row.result, RESULT: _file_of(row)} for row in rows}
-
-
-def _file_of(row: UnitResult) -> list[str] | None:
-    return [row.manifest, row.result[SHA256]] if SHA256 in row.result else None
-
-
-def finished_body(result: Mapping[str, Any], files: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a cut says of a subtask that is drained to the end; ``files`` were not handed over yet."""
-    said = result.get("said", NOTHING_SAID)
-    brief = {name: said[name] for name in ("watermark", "idle")}
-    return cut_body(files, result["manifest"], brief) | {RESULT: result.get(RESULT), "finished": True}
+def _stored(drive: Drive, subtask: int, cut: Cut) -> CutEntry:
+    """A cut of an earlier version as a snapshot of this one."""
+    uri = drive.workspace.attempt(drive.epoch, str(drive.phase), "earlier", f"{subtask:05d}{SUFFIX}")
+    snapshot = Snapshot(subtask, 0, "an earlier version", START, cut)
+    data = snapshot.encode()
+    storage_for(uri).create(uri, data)
+    return CutEntry.of(StoredSnapshot(snapshot, uri, hashlib.sha256(data).hexdigest()))
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """A drain attempt as it begins.
+class SubtaskOutput:
+    """What a subtask has prepared since the drain began."""
 
-    ``positions`` and ``bases`` (what a cut there would say) by subtask; ``finished`` results by subtask; ``last`` the
-    highest checkpoint number in use; ``handed_over`` the files that prepared entries name already.
-    """
-
-    positions: Mapping[int, str]
-    bases: Mapping[int, Mapping[str, Any]]
-    finished: Mapping[int, Mapping[str, Any]]
-    last: int
-    handed_over: frozenset[str]
+    files: tuple[PreparedFile, ...] = ()
+    watermark: InputWatermark = UNKNOWN
 
 
-def situation(drive: Drive, units: Mapping[str, Mapping[str, Any]]) -> Situation:
-    """From the units as they were prepared, and the rows."""
-    finished = finished_subtasks(drive)
-    positions: dict[int, str] = {}
-    bases: dict[int, Mapping[str, Any]] = {}
+def outputs_in_rows(drive: Drive) -> dict[int, SubtaskOutput]:
+    """By subtask, what the rows of prepared output hold; none of a subtask without a row."""
+    found: dict[int, SubtaskOutput] = {}
+    for row in drive.repository.prepared(drive.recovery.id):  # ascending: the newest watermark counts
+        entry = Committable.from_json(json.loads(row.manifest))
+        before = found.get(entry.subtask, SubtaskOutput()).files
+        found[entry.subtask] = SubtaskOutput((*before, *entry.files), InputWatermark(entry.watermark, entry.idle))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a subtask is, as the driver knows it. ``number`` is that of its newest snapshot in this attempt."""
+
+    entry: CutEntry
+    output: SubtaskOutput
+    number: int = 0
+
+
+def finished_progress(drive: Drive, row: UnitResult, prepared: SubtaskOutput) -> Progress:
+    """Of a subtask that is drained to the end."""
+    result, subtask = row.result, int(row.result["subtask"])
+    if SNAPSHOT in result:
+        entry = CutEntry(subtask=subtask, **{**result[SNAPSHOT], "owned": tuple(result[SNAPSHOT]["owned"])})
+    else:
+        entry = _stored(drive, subtask, finished_cut_of_version_1(drive.plan, row))
+    watermark = InputWatermark(result["said"]["watermark"], result["said"]["idle"]) if "said" in result else UNKNOWN
+    known = {file.path for file in prepared.files}
+    added = [PreparedFile.from_json(file) for file in result["files"] if file["path"] not in known]
+    return Progress(entry, SubtaskOutput((*prepared.files, *added), watermark))
+
+
+def progress_at_start(drive: Drive, units: Mapping[str, Mapping[str, Any]]) -> dict[int, Progress]:
+    """How far each subtask is when an attempt begins."""
+    outputs, found = outputs_in_rows(drive), finished_subtasks(drive)
     for unit in units.values():
-        subtask, stored = unit["subtask"], unit["base"]
-        if subtask in finished:
-            positions[subtask] = FINISHED
-        else:
-            positions[subtask] = stored["position"] if stored else START
+        subtask = unit["subtask"]
+        if subtask not in found:
+            entry = base_of(unit) or CutEntry(subtask, START, unit["manifest"])
             # A set that was made again has the bytes of the one the cut was made of, and that one may be gone.
-            bases[subtask] = (
-                {**stored["body"], "manifest": unit["manifest"]} if stored else _from_the_start(unit["manifest"])
+            entry = CutEntry(
+                subtask, entry.position, unit["manifest"], entry.snapshot, entry.sha256, entry.owned, entry.final
             )
-    last = max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
-    return Situation(positions, bases, finished, last, handed_over(drive))
+            found[subtask] = Progress(entry, outputs.get(subtask, SubtaskOutput()))
+    return found
 
 
-def handed_over(drive: Drive) -> frozenset[str]:
-    """Files that prepared entries name."""
-    entries = drive.repository.prepared(drive.recovery.id)
-    return frozenset(file["path"] for entry in entries for file in json.loads(entry.manifest)["files"])
+def finished_subtasks(drive: Drive) -> dict[int, Progress]:
+    """The subtasks that are drained to the end."""
+    outputs = outputs_in_rows(drive)
+    rows = drive.repository.units(drive.recovery.id, Phase.DRAIN)
+    progress = [finished_progress(drive, row, outputs.get(int(row.result["subtask"]), SubtaskOutput())) for row in rows]
+    return {each.entry.subtask: each for each in progress}
 
 
-def _from_the_start(manifest: str) -> dict[str, Any]:
-    return cut_body([], manifest)
+def base_of(unit: Mapping[str, Any]) -> CutEntry | None:
+    """Where the drain of a unit begins; ``None`` = at the start of its set."""
+    base = unit["base"]
+    return None if base is None else CutEntry(**{**base, "owned": tuple(base["owned"])})

@@ -1,49 +1,38 @@
-"""The drain's driver between two polls: ask for checkpoints, collect answers, answer for who does not run, complete.
+"""The drain's driver between two polls: it takes recovery checkpoints from the tasks' snapshots.
 
-What it decides is :class:`RecoveryCheckpoints`; here are the files and the rows. Every row is written in a fenced
-transaction, and a checkpoint exists only once the database says COMPLETED.
+When one is taken is decided by :class:`RecoveryCheckpoints`; here are the files and the rows. Every row is written in a
+fenced transaction, and a checkpoint exists only once the database says COMPLETED.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.commit.events import (
-    CheckpointAborted,
-    CheckpointComplete,
-    CheckpointCoordinator,
-    CommittableEvent,
-    Event,
-)
-from cdr_core.drain.checkpoints import Answer, Outcome, RecoveryCheckpoints, Rules
-from cdr_core.errors import StorageError
+from cdr_core.commit.committable import Committable
+from cdr_core.commit.events import CheckpointAborted, CheckpointComplete, CheckpointCoordinator, CommittableEvent
+from cdr_core.drain.checkpoints import RecoveryCheckpoints, Rules
+from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
-from cdr_core.phases.coordination import while_draining
-from cdr_core.phases.draining.mailbox import Mailbox, Request
-from cdr_core.phases.draining.resume import RESULT, finished_body
-from cdr_core.phases.draining.rows import committable, complete, prepared, write_manifest
-from cdr_core.phases.results import SHA256, SUFFIX
+from cdr_core.phases.coordination import is_per_checkpoint, while_draining
+from cdr_core.phases.draining.manifest import write_manifest
+from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, progress_at_start
+from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
+from cdr_core.phases.draining.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.phases.workspace import read_json
-from cdr_core.settings import Settings, parse_duration
-from cdr_core.storage import join
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import Recovery
-    from cdr_core.phases.draining.resume import Situation
     from cdr_core.phases.driver import Drive
     from cdr_core.phases.unit import Job
 
 DRAIN = "drain"
 """The grant by which an attempt at the drain holds the spill sets."""
 
-ALIGNED_SHARE = 0.5
-"""How much of a checkpoint's time an aligned one may wait: the rest is for the cut and the answers."""
-
-TROUBLE = (OSError, StorageError)
-"""What fails a checkpoint and not the drain: its mail or its manifest cannot be written or read now."""
+TROUBLE = (OSError, StorageError, Corrupt)
+"""What fails a checkpoint and not the drain: a snapshot cannot be read, or the manifest cannot be written, now."""
 
 
 class DrainWatch:
@@ -54,229 +43,185 @@ class DrainWatch:
         drive: Drive,
         job: Job,
         units: Mapping[str, Mapping[str, Any]],
-        situation: Situation,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._drive, self._job, self._units = drive, job, units
         self._unit_of = {int(unit["subtask"]): name for name, unit in units.items()}
-        self._mailbox = Mailbox(job.directory)
-        self._finished: dict[int, Mapping[str, Any]] = dict(situation.finished)
-        self._bases = dict(situation.bases)
-        self._rules = rules_for(drive.recovery, drive.settings)
-        self._checkpoints = RecoveryCheckpoints(situation.positions, situation.last, self._rules, clock)
+        self._snapshots = Snapshots(job.directory)
+        self._progress = progress_at_start(drive, units)
+        self._known = {file.path for each in self._progress.values() for file in each.output.files}
+        self._accepted = {subtask for subtask, each in self._progress.items() if each.entry.final}
+        rules = Rules(
+            drive.checkpoint_interval, drive.settings.checkpoint_timeout, drive.settings.tolerable_failed_checkpoints
+        )
+        last = max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
+        self._checkpoints = RecoveryCheckpoints(last, rules, clock)
         self._asked: dict[int, list[Command]] = {}
-        self._handed_over = set(situation.handed_over)
-        self._manifests = {int(unit["subtask"]): str(unit["manifest"]) for unit in units.values()}
-        self._remade: dict[str, list[SpillFile]] = {}
+        self._trouble: Exception | None = None
+        self._listed: list[tuple[str, int]] = []
+        self._needed: dict[int, frozenset[str]] = {}
         self._coordinator = while_draining(drive)
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
-        """A unit is about to be recorded as finished: it must go on from where its subtask is. From now on nobody but
-        the driver answers for it.
-        """
+        """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain."""
         subtask = int(self._units[unit]["subtask"])
-        if self._checkpoints.position(subtask) != detail["after"]:
-            # Where it goes on from the position, answers that lie here are another attempt's, and void from now on.
-            trouble = self._collect()
-            if trouble is not None:
-                raise trouble
-        self._checkpoints.require(subtask, detail["after"])
-        self._note_respill({subtask: detail["manifest"]})
-        self._checkpoints.finish(subtask, detail["after"])
-        file = join(self._job.results, f"{unit}{SUFFIX}")
-        self._finished[subtask] = {**detail, RESULT: [file, detail[SHA256]]}
+        final = detail[SNAPSHOT]
+        self._look(unit)
+        if self._progress[subtask].entry.position != final["position"]:
+            raise JobFailed(
+                f"subtask {subtask} was drained by two tasks at once: one ends with {final['position']}, the other is"
+                f" at {self._progress[subtask].entry.position}",
+                hint="run the phase again, it goes on from the last complete recovery checkpoint",
+            )
+        self._accepted.add(subtask)
 
     def poll(self) -> None:
-        """One round. Whatever fails here is a failed checkpoint, unless it is the fence or the database."""
-        if self._checkpoints.is_due() and len(self._finished) < len(self._units):
+        """One round. Trouble with files fails a checkpoint, and only when its time is over."""
+        if self._checkpoints.is_due() and len(self._accepted) < len(self._units):
             self._trigger(None, None)
-        self._collect()
-        self._answer_for_others()
-        self._give_up()
-        ready = self._checkpoints.ready()
-        if ready is not None:
-            self._complete(ready)
+        if not self._checkpoints.pending:
+            return
+        try:
+            self._look()
+            ready = self._checkpoints.ready(self._running())
+            if ready is not None:
+                self._complete(ready)
+            self._trouble = None
+        except TROUBLE as error:
+            self._trouble = error
+        for number in self._checkpoints.overdue():
+            self._abort(number, str(self._trouble or "its subtasks made no snapshot in time"))
 
     def command(self, command: Command) -> None:
         """A user wants a checkpoint; it is answered when that one has ended, or at once where none are taken."""
         if self._job.checkpoints:
             self._trigger(command.args.get("aligned_timeout"), command)
+            self.poll()
             return
         reason = "CDR_CHECKPOINT_DURING_RECOVERY is off, there is one at the end of the drain"
         with self._drive.fenced() as transaction:
             transaction.answer_command(command.id, CommandState.REFUSED, {"reason": reason, "not_ready": True})
 
     def _trigger(self, aligned_timeout: float | None, command: Command | None) -> None:
-        number = self._checkpoints.trigger()
+        running: Mapping[int, int] = {}
+        if aligned_timeout is not None:
+            with suppress(*TROUBLE):
+                self._look()
+            running = self._running()
+        number = self._checkpoints.trigger(aligned_timeout, running)
         if command is not None:
             self._asked.setdefault(number, []).append(command)
-        self._tell(CheckpointCoordinator(number))
+        if self._coordinator is not None:
+            self._coordinator.deliver(CheckpointCoordinator(number))
         with self._drive.fenced() as transaction:
             transaction.begin_checkpoint(number)
         reach("checkpoint.begun")
-        if aligned_timeout is not None:
-            aligned_timeout = min(aligned_timeout, ALIGNED_SHARE * self._rules.timeout)
-        try:
-            self._mailbox.ask(Request(number, aligned_timeout))
-        except TROUBLE as error:
-            self._abort(number, f"nobody could be asked: {error}")
-            return
+        if command is not None:
+            with suppress(*TROUBLE):  # the newest snapshots will do
+                self._snapshots.ask(number)
         reach("checkpoint.asked")
 
-    def _collect(self, own: Iterable[Answer] = ()) -> Exception | None:
-        """Take the driver's ``own`` answers and those that came. One that cannot be read fails its checkpoint; what was
-        wrong with it is returned.
-        """
-        answers, unreadable = self._look()
-        self._take([*own, *answers])
-        if unreadable is None:
-            return None
-        number, error = unreadable
-        if number in self._checkpoints.pending:
-            self._abort(number, f"its answers could not be read: {error}")
-        return error
+    def _running(self) -> dict[int, int]:
+        """The newest snapshots of the subtasks that are at work."""
+        return {
+            subtask: each.number for subtask, each in self._progress.items() if each.number and not each.entry.final
+        }
 
-    def _look(self) -> tuple[list[Answer], tuple[int, Exception] | None]:
-        """The answers that count, by number; up to the first number that has one which cannot be read, for they are
-        taken in order.
-        """
-        found: dict[int, list[Answer]] = {}
-        unreadable: tuple[int, Exception] | None = None
-        # Newest first: a task answers in order, so whoever has answered a later one is then seen in the older ones too.
-        for number in reversed(self._checkpoints.open):
-            try:
-                given = [self._mailbox.given(number, unit) for unit in self._mailbox.answered(number)]
-                found[number] = [answer for answer in given if self._checkpoints.wants(answer)]
-                for answer in found[number]:
-                    self._read_remade(answer)
-            except TROUBLE as error:
-                found.clear()
-                unreadable = number, error
-        return [answer for number in sorted(found) for answer in found[number]], unreadable
+    def _look(self, only: str | None = None) -> None:
+        """Take notice of new snapshots, of every subtask or ``only`` of one unit."""
+        self._listed = self._snapshots.listed()
+        for unit, number in newest_of(self._listed).items():
+            subtask = int(self._units[unit]["subtask"])
+            if number > self._progress[subtask].number and only in (None, unit):
+                self._take(unit, subtask, number)
 
-    def _take(self, answers: Iterable[Answer]) -> None:
-        """Make the output that answers name known."""
-        came = [a for a in answers if self._checkpoints.receive(a) and a.outcome is Outcome.CUT]
-        if not came:
-            return
-        self._note_respill({answer.subtask: answer.body["manifest"] for answer in came})
-        reach("checkpoint.before-prepared")
+    def _take(self, unit: str, subtask: int, number: int) -> None:
+        stored = self._snapshots.read(unit, number)
+        cut, before = stored.snapshot.cut, self._progress[subtask]
+        if cut.files[: len(before.output.files)] != before.output.files:
+            raise JobFailed(f"a snapshot of subtask {subtask} does not name the files of the one before")
+        if cut.manifest != before.entry.manifest:
+            self._note_respill(subtask, cut.manifest)
+        self._progress[subtask] = Progress(CutEntry.of(stored), SubtaskOutput(cut.files, cut.watermark), number)
+
+    def _note_respill(self, subtask: int, manifest: str) -> None:
+        """A task found its spill set lost and made it again: from now on that one counts."""
+        files = [SpillFile(file["path"], file["bytes"]) for file in read_json(manifest)["files"]]
         with self._drive.fenced() as transaction:
-            for answer in came:
-                transaction.add_prepared(prepared(committable(answer)))
-        reach("checkpoint.after-prepared")
-        for answer in came:
-            self._tell(CommittableEvent(committable(answer), self._drive.epoch))
-            self._handed_over.update(file["path"] for file in answer.body["files"])
-
-    def _read_remade(self, answer: Answer) -> None:
-        """Before the answer is taken: afterwards nothing may go wrong until its output is known."""
-        manifest = answer.body.get("manifest")
-        if manifest is not None and manifest != self._manifests[answer.subtask] and manifest not in self._remade:
-            self._remade[manifest] = _files_of(manifest)
-
-    def _note_respill(self, manifests: Mapping[int, str]) -> None:
-        """A subtask found its spill set lost and made it again: from now on that one counts."""
-        for subtask, manifest in manifests.items():
-            if self._manifests[subtask] == manifest:
-                continue
-            files = self._remade.pop(manifest, None) or _files_of(manifest)
+            host = self._drive.recovery.host_id
             size = sum(file.bytes for file in files)
-            with self._drive.fenced() as transaction:
-                host = self._drive.recovery.host_id
-                sealed = transaction.seal_spill_set(subtask, manifest, host, files, size, again=True)
-                transaction.acquire_grant(sealed.id, DRAIN)
-            self._manifests[subtask] = manifest
+            sealed = transaction.seal_spill_set(subtask, manifest, host, files, size, again=True)
+            transaction.acquire_grant(sealed.id, DRAIN)
 
-    def _answer_for_others(self) -> None:
-        """Not started = its whole base is still to come; finished = nothing is, and its last output counts now."""
-        for number in self._checkpoints.pending:
-            if number not in self._checkpoints.pending:
-                continue  # given up since
-            finished = [each for each in self._checkpoints.unanswered(number) if each in self._finished]
-            # No task has a say for a finished one, and a file that one of them made would stand in the way.
-            own = [self._finished_answer(number, subtask) for subtask in finished]
-            try:
-                self._answer_for_waiting(number)
-            except TROUBLE as error:
-                self._abort(number, f"who has started could not be found out: {error}")
-            # Before the next number: what this one hands over must not be handed over again.
-            self._collect(own)
-
-    def _answer_for_waiting(self, number: int) -> None:
-        unanswered = self._checkpoints.unanswered(number)
-        missing = [(self._unit_of[subtask], subtask) for subtask in unanswered if subtask not in self._finished]
-        started = self._mailbox.started() if missing else set()
-        for unit, subtask in missing:
-            if unit not in started:
-                self._mailbox.answer(unit, self._not_started_answer(number, subtask))
-
-    def _finished_answer(self, number: int, subtask: int) -> Answer:
-        detail = self._finished[subtask]
-        files = [file for file in detail["files"] if file["path"] not in self._handed_over]
-        position = self._checkpoints.position(subtask)
-        return Answer(number, subtask, Outcome.CUT, position, position, finished_body(detail, files))
-
-    def _not_started_answer(self, number: int, subtask: int) -> Answer:
-        position = self._checkpoints.position(subtask)
-        base = self._bases[subtask]
-        return Answer(number, subtask, Outcome.CUT, position, position, {**base, "files": []})
-
-    def _give_up(self) -> None:
-        for answer in self._checkpoints.refusals():
-            counted = answer.outcome is Outcome.DECLINED
-            self._abort(answer.checkpoint, answer.reason or str(answer.outcome), counted=counted)
-        for number in self._checkpoints.overdue():
-            self._abort(number, f"not answered by {len(self._checkpoints.unanswered(number))} subtasks in time")
-        while stranded := self._checkpoints.stranded():
-            self._abort(stranded[0], "subtasks answered a later one instead, which was given up", counted=False)
-
-    def _abort(self, number: int, reason: str, *, counted: bool = True) -> None:
+    def _abort(self, number: int, reason: str) -> None:
         with self._drive.fenced() as transaction:
             transaction.abort_checkpoint(number, reason)
             self._reply(transaction, number, CommandState.REFUSED, {"checkpoint": number, "reason": reason})
-        self._tell(CheckpointAborted(number))
-        self._checkpoints.abort(number, counted=counted)
+        if self._coordinator is not None:
+            self._coordinator.deliver(CheckpointAborted(number))
+        self._checkpoints.abort(number)
 
     def _complete(self, number: int) -> None:
         """Manifest first, then everything the database must know about it in one transaction."""
-        answers = self._checkpoints.answers(number)
+        entries = [each.entry for each in self._progress.values()]
         try:
-            manifest, sha256 = write_manifest(self._drive, number, answers)
+            manifest, sha256 = write_manifest(self._drive, number, entries)
             reach("checkpoint.manifest")
         except TROUBLE as error:
-            self._abort(number, f"its manifest could not be written: {error}")
-            return
-        kept = bool(self._asked.get(number))
+            raise StorageError(f"its manifest could not be written: {error}") from error
+        committables = self._committables(number)
         with self._drive.fenced() as transaction:
-            complete(transaction, self._drive, number, manifest, sha256, kept=kept)
-            for older in (*self._checkpoints.pending, number):
-                if older <= number:
+            record_output(transaction, self._drive, committables, number)
+            expired = complete(transaction, self._drive, number, manifest, sha256, kept=bool(self._asked.get(number)))
+            for pending in self._checkpoints.pending:
+                if pending <= number:
                     reply = {"checkpoint": number, "manifest": manifest}
-                    self._reply(transaction, older, CommandState.DONE, reply)
+                    self._reply(transaction, pending, CommandState.DONE, reply)
         reach("checkpoint.completed")
         self._checkpoints.complete(number)
-        self._tell(CheckpointComplete(number))
+        self._needed[number] = frozenset(entry.snapshot for entry in entries)
+        self._publish(number, committables)
+        self._clear(expired)
 
-    def _tell(self, event: Event) -> None:
+    def _committables(self, number: int) -> list[Committable]:
+        """The entries that the checkpoint adds to the prepared output."""
+        outputs = {subtask: each.output for subtask, each in self._progress.items()}
+        if self._coordinator is None:
+            return all_output(number, outputs)
+        return new_output(number, outputs, self._known)
+
+    def _publish(self, number: int, committables: list[Committable]) -> None:
         """Where output is published while draining: all that may be published now is, when this returns."""
-        if self._coordinator is not None:
-            self._coordinator.deliver(event)
+        if self._coordinator is None or not any(entry.files for entry in committables):
+            return
+        self._known.update(file.path for entry in committables for file in entry.files)
+        for entry in committables:
+            self._coordinator.deliver(CommittableEvent(entry, self._drive.epoch))
+        self._coordinator.deliver(CheckpointComplete(number))
+
+    def _clear(self, expired: list[int]) -> None:
+        """Remove the snapshots that no retained checkpoint needs, but never a subtask's newest."""
+        for number in expired:
+            self._needed.pop(number, None)
+        needed = {each.entry.snapshot for each in self._progress.values()}.union(*self._needed.values())
+        numbers = {self._unit_of[subtask]: each.number for subtask, each in self._progress.items()}
+        passed = [self._snapshots.uri(*each) for each in self._listed if each[1] < numbers[each[0]]]
+        self._snapshots.remove([uri for uri in passed if uri not in needed])
 
     def _reply(self, transaction: FencedTransaction, number: int, state: CommandState, reply: dict[str, Any]) -> None:
         for command in self._asked.pop(number, []):
             transaction.answer_command(command.id, state, reply)
 
 
-def _files_of(manifest: str) -> list[SpillFile]:
-    """The files of a set that was made again."""
-    return [SpillFile(file["path"], file["bytes"]) for file in read_json(manifest)["files"]]
-
-
-def rules_for(recovery: Recovery, settings: Settings) -> Rules:
-    """The recovery's own interval wins over the setting."""
-    own = recovery.settings.get("checkpoint_interval")
-    interval = parse_duration(own) if own else settings.checkpoint_interval
-    if not settings.checkpoint_during_recovery:
-        interval = 0.0
-    return Rules(interval, settings.checkpoint_timeout, settings.tolerable_failed_checkpoints)
+def record_output(
+    transaction: FencedTransaction, drive: Drive, entries: list[Committable], number: int, *, final: bool = False
+) -> None:
+    """The entries of a checkpoint. Where all is published at the end they hold what those before them held, which go;
+    where each checkpoint is published, one without a new file has no entries unless it is the ``final`` one.
+    """
+    if is_per_checkpoint(drive.recovery) and not final and not any(entry.files for entry in entries):
+        return
+    for entry in entries:
+        transaction.add_prepared(prepared(entry))
+    if not is_per_checkpoint(drive.recovery):
+        transaction.forget_prepared_before(number)
