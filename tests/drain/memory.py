@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,20 +20,21 @@ USERS = (
     "phases.workspace",
     "phases.meter",
     "phases.driver",
-    "phases.draining.mailbox",
-    "phases.draining.rows",
-    "phases.draining.cuts",
+    "phases.draining.snapshots",
+    "phases.draining.manifest",
+    "phases.draining.resume",
     "storage.columns",
 )
-"""Modules of the phases that ask for a storage."""
+"""Modules that ask for a storage."""
 
 
 class Disk:
-    """Objects by directory. ``fails_in`` operations from now, one fails."""
+    """Objects by directory. ``fails_in`` operations from now, one fails; before each, ``pause`` is called."""
 
     def __init__(self) -> None:
         self._folders: dict[str, dict[str, bytes]] = {}
         self.fails_in: int | None = None
+        self.pause: Callable[[], None] = lambda: None
 
     @contextmanager
     def mounted(self) -> Iterator[None]:
@@ -74,7 +76,13 @@ class Disk:
         path, _, name = uri.rpartition("/")
         return self._folders.setdefault(path, {}), name
 
+    def delete(self, uri: str) -> None:
+        self._trouble(uri)
+        folder, name = self._folder(uri)
+        folder.pop(name, None)
+
     def _trouble(self, uri: str) -> None:
+        self.pause()
         if self.fails_in is None:
             return
         self.fails_in -= 1
@@ -99,11 +107,13 @@ class Rows:
     def units(self, _recovery: str, _phase: Phase) -> tuple[UnitResult, ...]:
         return tuple(self._units.values())
 
-    def checkpoints(self, _recovery: str) -> tuple[RecoveryCheckpoint, ...]:
-        return tuple(self._checkpoints.values())
+    def checkpoints(
+        self, _recovery: str, state: RecoveryCheckpointState | None = None
+    ) -> tuple[RecoveryCheckpoint, ...]:
+        return tuple(row for row in self._checkpoints.values() if state in (None, row.state))
 
-    def prepared(self, _recovery: str) -> tuple[Prepared, ...]:
-        return tuple(self._prepared[key] for key in sorted(self._prepared))
+    def prepared(self, _recovery: str, after: int = 0) -> tuple[Prepared, ...]:
+        return tuple(self._prepared[key] for key in sorted(self._prepared) if key[0] > after)
 
     def commands(self, _recovery: str) -> tuple[Command, ...]:
         return tuple(self._commands.values())
@@ -179,6 +189,16 @@ class Rows:
         if key in self._prepared:
             raise Refused(f"output of subtask {entry.subtask} for checkpoint {entry.checkpoint_id} is recorded already")
         self._prepared[key] = entry
+
+    def forget_prepared_before(self, number: int) -> None:
+        self._prepared = {at: entry for at, entry in self._prepared.items() if entry.checkpoint_id >= number}
+
+    def seal_spill_set(self, subtask: int, manifest: str, *_: Any, again: bool) -> Any:
+        assert again, "only sets that were made again come here"
+        return SimpleNamespace(id=(subtask, manifest))
+
+    def acquire_grant(self, *_: Any) -> None:
+        """Sets in memory need none."""
 
     def reset_subtask(self, subtask: int, to: int) -> None:
         self._prepared = {at: e for at, e in self._prepared.items() if e.subtask != subtask or e.checkpoint_id <= to}

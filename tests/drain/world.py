@@ -1,11 +1,11 @@
-"""A job in recovery, in miniature: subtasks, their consumers, checkpoints, crashes, rescales, and the oracle.
+"""A drain in miniature: tasks, their snapshots, recovery checkpoints, crashes, and the oracle.
 
-The classes that drain, cut, ask, answer, collect, complete and go back are the shipped ones. Replaced are the disk
-(objects and segments in memory), the database (rows in memory), the clock, and the sink (a list per file): what was
-prepared up to the last complete checkpoint counts; a crash forgets the rest and goes on from that checkpoint.
+Shipped are what a unit executes (take over, drain, cut, snapshot), the driver's recorder and watch, the schedule of
+checkpoints, manifests, the way back and the end of a drain. Replaced are storage and database (in memory, with the
+rules that the real ones keep), the clock, the spill's files and the sink.
 
-A record is (origin channel, key, number). Its key decides its channel after a rescale, so the numbers of each
-(origin, key) must come out in order, each exactly once, however often the job crashed or changed its shape.
+A record is (line, number). Whatever happens, what is published holds each number of each line once, in order; every
+file that a row or a snapshot names is closed; and a complete checkpoint's ledger counts what its files hold.
 """
 
 from __future__ import annotations
@@ -13,270 +13,347 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
-from cdr_core.drain.channel import Key
-from cdr_core.drain.checkpoints import RecoveryCheckpoints
-from cdr_core.drain.drainer import Drainer
-from cdr_core.drain.remaining import Remaining, whole
-from cdr_core.errors import CdrError, CheckpointsFailed, Fenced, JobFailed, StorageError
-from cdr_core.metadata import RecoveryCheckpointState
-from cdr_core.phases.drain import last_checkpoint
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.storage.columns import unpack_columns
-from tests.drain.attempt import Attempt, Shape, Source, Surroundings, Task, remaining_in
-from tests.drain.memory import Disk, Rows
-from tests.drain.support import Lost, Part, bodies, frame, frames, memory_set, remaining_parts
+import msgspec
+import numpy as np
 
-RECORD = struct.Struct(">HHH")
-KEYS = 5
+from cdr_core.audit.ledger import RECORDS
+from cdr_core.commit.events import CheckpointComplete, CommittableEvent
+from cdr_core.drain.checkpoints import RecoveryCheckpoints
+from cdr_core.drain.state import DrainState
+from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, StorageError
+from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.phases import drain
+from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.draining.resume import go_back
+from cdr_core.phases.draining.snapshots import Snapshots
+from cdr_core.phases.draining.task import DrainTask
+from cdr_core.phases.draining.watch import DrainWatch
+from cdr_core.phases.driver import Drive, Recorder
+from cdr_core.phases.unit import Job, Outcome
+from cdr_core.rescale.plan import PlanChannels, VirtualChannel
+from tests.drain.memory import Disk, Rows
+from tests.drain.tasks import MemoryOutput, MemorySets, Task, Turns, made_segments
+
+RECORD = struct.Struct(">HH")
+SETTINGS: Any = SimpleNamespace(
+    checkpoint_during_recovery=True,
+    checkpoint_interval=5.0,
+    checkpoint_timeout=10.0,
+    tolerable_failed_checkpoints=3,
+    retained_checkpoints=1,
+)
+
+
+class Lost(AssertionError):
+    """A record is missing, double or out of order, or a promise was not kept."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a job is made of; a test may have one that is broken."""
+    """What the drain is made of; a test may have one that is broken."""
 
-    drainer: type[Drainer] = Drainer
-    coordinator: type[RecoveryCheckpoints] = RecoveryCheckpoints
+    task: type[DrainTask] = DrainTask
+    state: type[DrainState] = DrainState
+    snapshots: type[Snapshots] = Snapshots
+    watch: type[DrainWatch] = DrainWatch
+    checkpoints: type[RecoveryCheckpoints] = RecoveryCheckpoints
 
 
 SHIPPED = Parts()
 
 
-class World:
-    """A job that can be driven step by step. ``draw`` makes every choice that is not the driver's."""
+class Publisher:
+    """In the place of the commit coordinator: what a checkpoint that completes hands over is published at once."""
 
-    def __init__(self, draw: Random, shape: Shape, records: int, parts: Parts = SHIPPED) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._entries: list[Any] = []
+
+    def deliver(self, event: object) -> None:
+        if isinstance(event, CommittableEvent):
+            self._entries.append(event.entry)
+        elif isinstance(event, CheckpointComplete):
+            self._world.publish(self._entries)
+            self._entries = []
+
+
+class World:
+    """A drain that can be driven step by step. ``draw`` makes every choice that is not the schedule's."""
+
+    def __init__(self, draw: Random, subtasks: int, records: int, parts: Parts = SHIPPED) -> None:
         self._draw, self._parts = draw, parts
-        self.shape = shape
-        self.expected: dict[tuple[int, int], list[int]] = {}
-        self.committed: list[bytes] = []
         self.happened: Counter[str] = Counter()
         self.now = 0.0
-        self.meanwhile: Callable[[], None] = lambda: None
-        self.disk = Disk()
-        self._recoveries = 0
-        self._failed = False
-        self._sources = [self._first_source(records) for _ in range(shape.subtasks)]
+        self.disk, self.rows, self.turns = Disk(), Rows(), Turns()
+        self.disk.pause = self.turns.pause
+        self.sets = MemorySets(self.turns)
+        self.closed: dict[str, list[bytes]] = {}
+        self.published: list[str] = []
+        self.per_checkpoint = draw.random() < 0.4
+        self.plan = _plan(subtasks, draw.choice((1, 2, 3)))
+        self.expected = {line: draw.randint(0, records) for line in range(int(self.plan.channels.line_first[-1]))}
+        self._remade = Counter[int]()
+        self._named = 0
+        self._file_size = draw.choice((1, 20, 1 << 30))
+        for subtask in range(subtasks):
+            self._make_set(subtask)
 
     @contextmanager
     def mounted(self) -> Iterator[None]:
-        """A driver that hears at once, on this world's disk, with its coordinator."""
-        coordinator = patch("cdr_core.phases.draining.watch.RecoveryCheckpoints", self._parts.coordinator)
+        """The shipped modules, on this world's storage, sink and spill, with the parts under test."""
+        parts, module = self._parts, "cdr_core.phases.draining"
         with ExitStack() as stack:
             stack.enter_context(self.disk.mounted())
-            stack.enter_context(coordinator)
-            stack.enter_context(patch("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0))
+            for target, what in {
+                "cdr_core.phases.driver.HEARTBEAT_SECONDS": -1.0,
+                "cdr_core.phases.drain._load": self.sets.load,
+                "cdr_core.phases.drain.spill.execute": self._spill_again,
+                "cdr_core.phases.drain.DrainTask": parts.task,
+                "cdr_core.phases.drain.Snapshots": parts.snapshots,
+                f"{module}.task.Snapshots": parts.snapshots,
+                f"{module}.task.DrainState": parts.state,
+                f"{module}.task.SegmentQueue": self.sets.queue,
+                f"{module}.task.output_for": self._output,
+                f"{module}.task.LISTEN_SECONDS": 0.0,
+                f"{module}.watch.Snapshots": parts.snapshots,
+                f"{module}.watch.RecoveryCheckpoints": parts.checkpoints,
+                f"{module}.watch.while_draining": self._coordinator,
+                f"{module}.watch.read_json": lambda _: {"files": []},
+            }.items():
+                stack.enter_context(patch(target, what))
             yield
+
+    def begin(self) -> None:
+        """A new attempt: go back, prepare the units, and nobody is at work yet."""
+        epoch = self.rows.begin_attempt()
+        options = {"commit": "per-checkpoint"} if self.per_checkpoint else {}
+        recovery: Any = SimpleNamespace(id="r", workspace="/memory", settings={}, options=options, host_id=None)
+        rows: Any = self.rows
+        self._check_complete()
+        with patch("cdr_core.phases.draining.resume.require_no_unknown_commit", lambda *_: None):
+            self.drive = _Drive(self.plan, rows, recovery, epoch)
+            subtasks = range(len(self.plan.subtasks))
+            cuts = go_back(self.drive, subtasks)
+        self.units = {
+            f"{subtask:05d}": {
+                "subtask": subtask,
+                "manifest": self._set_of(subtask),
+                "base": msgspec.to_builtins(cuts[subtask]) if subtask in cuts else None,
+                "spill": subtask,
+            }
+            for subtask in subtasks
+        }
+        self.job = Job(
+            "drain", "r", epoch, "/memory", "", "", 0, 0, 0, 0, True, SETTINGS.checkpoint_interval, self._file_size
+        )
+        watch = self._parts.watch(self.drive, self.job, self.units, lambda: self.now)
+        self.recorder = Recorder(self.drive, self.job, (len(self.units), None), lambda _: None, redo=False, watch=watch)
+        self.tasks: list[Task] = []
+        self._failed = False
 
     # --- what may happen ---
 
-    def begin(self) -> None:
-        """A new recovery of the sources there are."""
-        self._recoveries += 1
-        self.rows = Rows()
-        self._files: dict[str, list[bytes]] = {}
-        self.attempt = self._new_attempt()
+    @property
+    def living(self) -> list[Task]:
+        return [task for task in self.tasks if not task.over]
 
-    def start(self) -> bool:
-        """A task for a unit on which nobody works."""
-        waiting = self.attempt.unattended
-        if waiting:
-            self.attempt.start(self._draw.choice(waiting))
-        return bool(waiting)
+    def start(self, twin: bool = False) -> bool:
+        """A task for a unit that is not finished: one on which nobody works, or a ``twin`` of one at work."""
+        busy = {task.unit for task in self.living}
+        waiting = [unit for unit in self.units if unit not in self.recorder.recorded and (unit in busy) == twin]
+        if not waiting:
+            return False
+        unit = self._draw.choice(waiting)
+        self._named += 1
+        name = f"{unit}-{self._named}"
+        self.tasks.append(Task(self.turns, self.disk, self.job, unit, self.units[unit], self.plan, name))
+        return True
 
-    def start_twin(self) -> Task | None:
-        """A second task for a subtask, because the first is thought lost."""
-        attempt = self.attempt
-        alone = [t for t in attempt.living if sum(other.unit == t.unit for other in attempt.living) == 1]
-        return attempt.start(self._draw.choice(alone).unit) if alone else None
-
-    def task(self) -> Task | None:
-        living = self.attempt.living
-        return self._draw.choice(living) if living else None
+    def step(self) -> bool:
+        """Some steps of one task."""
+        living = self.living
+        if not living:
+            return False
+        task = self._draw.choice(living)
+        for _ in range(self._draw.choice((1, 2, 5, 20))):
+            task.step()
+        self._judge_failure(task)
+        return True
 
     def ask(self, aligned: float | None) -> None:
         self.rows.request(aligned)
 
     def look(self) -> None:
-        """The driver's round. It may fail the attempt, which is only noted: somebody may be in the middle of a step."""
+        """The driver's round; trouble may fail the attempt, which then begins anew."""
         if self._failed:
             return
         try:
-            self.attempt.recorder.poll()
-        except (JobFailed, CheckpointsFailed, StorageError) as error:
-            self._judge_failure(error)
+            self.recorder.poll()
+        except (JobFailed, CheckpointsFailed, StorageError, Corrupt) as error:
+            if isinstance(error, JobFailed) and not self.happened["twins"]:
+                raise Lost(f"the driver refuses what no twin has done: {error}") from error
             self._failed = True
 
     def settle(self) -> None:
-        """What a failed attempt leads to."""
         if self._failed:
             self.happened["attempts failed"] += 1
             self.crash()
 
-    def cut(self, without: int = 0) -> None:
-        """A checkpoint at once; ``without`` so many of the tasks it waits for answers that do not come."""
-        self.look()
-        self.ask(None)
-        self.look()
-        living = self.attempt.living
-        for task in living[: len(living) - without]:
-            task.answer()
-        self.look()
+    def lose_task(self) -> None:
+        if self.living:
+            self._draw.choice(self.living).kill()
 
-    def abandon(self) -> None:
-        """A checkpoint of which a task puts the markers in place, and then nothing."""
-        self.ask(None)
-        self.look()
-        task, last = self.task(), self.rows.checkpoints("r")[-1:]
-        if task is not None and last and last[0].state is RecoveryCheckpointState.TRIGGERED:
-            task.abandon(last[0].checkpoint_id)
+    def lose_set(self) -> None:
+        self.sets.lost.add(self._set_of(self._draw.randrange(len(self.plan.subtasks))))
 
     def crash(self) -> None:
-        """The driver and all tasks die. A driver that only seemed dead is fenced as soon as it looks."""
-        self._failed = False
-        self.attempt.close()
-        old, self.attempt = self.attempt, self._new_attempt()
+        """The driver and its tasks die; some of either may only seem dead for a while."""
+        zombies = [task for task in self.living if self._draw.random() < 0.3]
+        for task in self.living:
+            if task not in zombies:
+                task.kill()
+        old = self.recorder
+        self.begin()
+        for task in zombies:
+            for _ in range(self._draw.choice((0, 3, 10))):
+                task.step()
+            task.kill()
         if self._draw.random() < 0.3:
             with suppress(Fenced, JobFailed):
-                old.recorder.poll()
+                old.poll()
                 raise Lost("a driver went on after its successor had begun")
 
-    def rescale(self, shape: Shape) -> None:
-        """What the last complete checkpoint holds becomes the source of a job of another shape."""
-        complete, left = self._last_complete()
-        parts: list[list[Part]] = [[] for _ in range(shape.subtasks)]
-        for source, remaining in zip(self._sources, left, strict=True):
-            for (gate, _), data in _by_channel(source, remaining).items():
-                for record in frames(data):
-                    key = _unpack(record)[1]
-                    target = key % (shape.subtasks * shape.channels)
-                    self._append(parts[target // shape.channels], gate, target % shape.channels, frame(record))
-        self.attempt.close()
-        self._failed = False
-        self._publish(complete)
-        self.shape = shape
-        self._sources = [_sealed(each) for each in parts]
-        self.begin()
-
     def finish(self, bound: int) -> None:
-        """Drain and consume to the end; more steps than this is a hang."""
-        for step in range(bound):
+        """Drain to the end; more steps than this is a hang."""
+        for _ in range(bound):
             self.settle()
-            if self.attempt.is_done:
+            if len(self.recorder.recorded) == len(self.units):
                 break
             while self.start():
                 pass
-            ended = [task for task in self.attempt.living if not self._go_on(task, step) and task.end()]
-            if ended or step % 100 == 0:
-                self.look()
+            for task in self.living:
+                for _ in range(50):
+                    task.step()
+                self._judge_failure(task)
+            self.look()
         else:
-            raise Lost(f"not done after {bound} steps")
-        number, record = last_checkpoint(self.attempt.drive, self.attempt.drive.results(self.attempt.drive.phase))
-        with self.attempt.drive.fenced() as transaction:
+            raise Lost(f"not done after {bound} rounds")
+        self._end()
+
+    def _end(self) -> None:
+        """The end of the drain, and what must be true then."""
+        for task in self.living:
+            task.kill()
+        number, record = drain.last_checkpoint(self.drive)
+        with self.drive.fenced() as transaction:
             record(transaction)
-        self.attempt.close()
+        self._check_complete()
+        rows = [json.loads(entry.manifest) for entry in self.rows.prepared("r")]
+        named = [file["path"] for row in rows for file in row["files"]]
+        if not self.per_checkpoint and {row["checkpoint_id"] for row in rows} != {number}:
+            raise Lost("rows of older checkpoints were left")
+        if self.per_checkpoint and set(self.published) - set(named):
+            raise Lost("something was published that no row names")
         if any(command.answered_at is None for command in self.rows.commands("r")):
-            raise Lost("somebody asked for a checkpoint and was never answered")
-        self._publish(number)
-        self._judge()
-
-    # --- inside ---
-
-    def _go_on(self, task: Task, step: int) -> bool:
-        return task.consume() if step % 2 else task.drain()
-
-    def _new_attempt(self) -> Attempt:
-        around = Surroundings(
-            self.rows,
-            f"/memory/{self._recoveries}",
-            self.shape,
-            self._sources,
-            self._files,
-            lambda: self.now,
-            lambda: self.meanwhile(),
-            self._parts.drainer,
-        )
-        return Attempt(around)
-
-    def _judge_failure(self, error: CdrError) -> None:
-        """An attempt may fail by a twin, by trouble, or by too many failed checkpoints; not just so."""
-        if isinstance(error, JobFailed) and not self.attempt.twins:
-            raise Lost(f"the driver refuses what nobody else has done: {error}")
-
-    def _last_complete(self) -> tuple[int, list[Remaining | None]]:
-        """Its number, and what is left of each source; 0 and everything, if there is none."""
-        complete = [row for row in self.rows.checkpoints("r") if row.state is RecoveryCheckpointState.COMPLETED]
-        if not complete:
-            return 0, [whole(source.spill_set) for source in self._sources]
-        cuts = read_cuts(complete[-1], self.attempt.drive.plan)
-        left: list[Remaining | None] = []
-        for subtask, source in enumerate(self._sources):
-            body = cuts[subtask]["body"]
-            columns = unpack_columns(body["columns"]) if body["columns"] else None
-            left.append(None if body.get("finished") else remaining_in(columns) or whole(source.spill_set))
-        return complete[-1].checkpoint_id, left
-
-    def _publish(self, checkpoint: int) -> None:
-        """As the commit does it: what was prepared up to a checkpoint, by number, then subtask."""
-        for entry in self.rows.prepared("r"):
-            if entry.checkpoint_id <= checkpoint:
-                for file in json.loads(entry.manifest)["files"]:
-                    self.committed += self._files[file["path"]]
+            raise Lost("a request was never answered")
+        self._judge(named)
         for row in self.rows.checkpoints("r"):
             self.happened[f"checkpoints {row.state.lower()}"] += 1
 
-    def _judge(self) -> None:
-        found: dict[tuple[int, int], list[int]] = {}
-        for record in self.committed:
-            origin, key, number = _unpack(record)
-            found.setdefault((origin, key), []).append(number)
-        for group in sorted(self.expected.keys() | found.keys()):
-            want, got = self.expected.get(group, []), found.get(group, [])
-            if want != got:
-                raise Lost(f"origin and key {group}: expected {want}, found {got}")
+    def publish(self, entries: list[Any]) -> None:
+        paths = [file.path for entry in entries for file in entry.files]
+        again = set(paths) & set(self.published)
+        if again or len(paths) != len(set(paths)):
+            raise Lost(f"published twice: {sorted(again)}")
+        self.published += paths
 
-    def _first_source(self, records: int) -> Source:
-        parts: list[Part] = []
-        first = 100 * len(self.expected)
-        counts: dict[int, int] = {}
-        for _ in range(self._draw.randint(0, records)):
-            gate = self._draw.randrange(self.shape.gates)
-            channel = self._draw.randrange(self.shape.channels)
-            origin = first + gate * self.shape.channels + channel
-            key = self._draw.randrange(KEYS)
-            number = counts[origin] = counts.get(origin, 0) + 1
-            self.expected.setdefault((origin, key), []).append(number)
-            filler = bytes(self._draw.choice((0, 0, 1, 5)))
-            self._append(parts, gate, channel, frame(RECORD.pack(origin, key, number) + filler))
-        return _sealed(parts)
+    # --- inside ---
 
-    def _append(self, parts: list[Part], gate: int, channel: int, data: bytes) -> None:
-        """Like the spill's writer: a segment grows until the channel changes or it is large enough."""
-        if parts and parts[-1][:2] == (gate, channel) and self._draw.random() < 0.7:
-            parts[-1] = (gate, channel, parts[-1][2] + data)
-        else:
-            parts.append((gate, channel, data))
+    def _coordinator(self, _drive: Drive) -> Publisher | None:
+        return Publisher(self) if self.per_checkpoint else None
+
+    def _output(self, _target: str, state: DrainState, _subtask: int, name: str, *_: Any, **__: Any) -> MemoryOutput:
+        return MemoryOutput(state, name, self.closed)
+
+    def _spill_again(self, _job: Job, _plan: Any, subtask: int, _name: str) -> Outcome:
+        self.happened["sets made again"] += 1
+        self._remade[subtask] += 1
+        return Outcome(0, 0, {"manifest": self._make_set(subtask)})
+
+    def _set_of(self, subtask: int) -> str:
+        return f"set-{subtask}-{self._remade[subtask]}"
+
+    def _make_set(self, subtask: int) -> str:
+        channels = self.plan.channels
+        lines = [line for line in self.expected if int(channels.subtask_of_lines(np.array([line]))[0]) == subtask]
+        records = [(line, [RECORD.pack(line, number) for number in range(self.expected[line])]) for line in lines]
+        manifest = self._set_of(subtask)
+        self.sets.add(manifest, *made_segments(subtask, records, lambda: self._draw.choice((1, 2, 5, 9))))
+        return manifest
+
+    def _judge_failure(self, task: Task) -> None:
+        error = task.failure
+        if error is None or isinstance(error, (StorageError, Corrupt)):
+            return
+        if isinstance(error, JobFailed) and self.happened["twins"]:
+            self.happened["tasks overtaken"] += 1
+            task.failure = None
+            return
+        raise error
+
+    def _check_complete(self) -> None:
+        """The last complete checkpoint names closed files, and its ledger counts what is in them."""
+        complete = self.rows.checkpoints("r", RecoveryCheckpointState.COMPLETED)
+        if not complete:
+            return
+        plan: Any = self.plan
+        cuts = read_cuts(complete[-1], plan)
+        for subtask, cut in cuts.items():
+            found: Counter[int] = Counter()
+            for file in cut.files:
+                if file.path not in self.closed:
+                    raise Lost(f"a checkpoint names {file.path}, which was never closed")
+                found.update(RECORD.unpack(record)[0] for record in self.closed[file.path])
+            ledger = cut.ledger
+            counted = dict(zip(ledger.lines.tolist(), ledger.sums[:, RECORDS].astype(int).tolist(), strict=True))
+            if +Counter(counted) != +found:
+                raise Lost(f"the cut of subtask {subtask} counts {counted}, its files hold {dict(found)}")
+
+    def _judge(self, named: list[str]) -> None:
+        got: dict[int, list[int]] = {line: [] for line in self.expected}
+        for path in named:
+            for record in self.closed[path]:
+                line, number = RECORD.unpack(record)
+                got[line].append(number)
+        for line, count in self.expected.items():
+            if got[line] != list(range(count)):
+                raise Lost(f"line {line}: expected 0 to {count - 1}, found {got[line]}")
+        self.happened["records"] += sum(self.expected.values())
 
 
-def _by_channel(source: Source, remaining: Remaining | None) -> dict[Key, bytes]:
-    found: dict[Key, bytes] = {}
-    if remaining is not None:
-        for gate, channel, body in remaining_parts(remaining, source.spill_set, bodies(source.parts)):
-            found[gate, channel] = found.get((gate, channel), b"") + body
-    return found
+class _Drive(Drive):
+    """With a plan at hand."""
+
+    plan: Any = None
+
+    def __init__(self, plan: Any, rows: Any, recovery: Any, epoch: int) -> None:
+        super().__init__(rows, recovery, Phase.DRAIN, epoch, SETTINGS)
+        self.plan = plan
 
 
-def _unpack(record: bytes) -> tuple[int, int, int]:
-    if len(record) < RECORD.size:
-        raise Lost("a record came out that never went in")
-    origin, key, number = RECORD.unpack_from(record)
-    return origin, key, number
-
-
-def _sealed(parts: Sequence[Part]) -> Source:
-    return Source(parts, memory_set(parts))
+def _plan(subtasks: int, ups: int) -> Any:
+    """One exchange, in which every old channel may belong to all new subtasks."""
+    channels = PlanChannels.of(
+        VirtualChannel(0, up, down, up, 0, tuple(range(subtasks))) for up in range(ups) for down in (0, 1)
+    )
+    exchange = SimpleNamespace(name="x", gate=0, new_up=ups, downstream="op")
+    owners = tuple(SimpleNamespace(operator="op", index=index) for index in range(subtasks))
+    return SimpleNamespace(channels=channels, exchanges=(exchange,), subtasks=owners)

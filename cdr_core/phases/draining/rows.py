@@ -66,9 +66,9 @@ def complete(
     held = [
         row
         for row in drive.repository.checkpoints(drive.recovery.id, RecoveryCheckpointState.COMPLETED)
-        if not (row.result or {}).get("kept")
+        if row.checkpoint_id != number and not (row.result or {}).get("kept")
     ]
-    # The new one counts among those that are retained, and this list was read before it was there.
+    # The new one counts among those that are retained.
     too_many = held[: max(len(held) - (drive.settings.retained_checkpoints - 1), 0)]
     for old in too_many:
         transaction.expire_checkpoint(old.checkpoint_id, f"{number} completed")
