@@ -58,16 +58,16 @@ def is_per_checkpoint(recovery: Recovery) -> bool:
     return bool(recovery.options.get("commit", AT_END) == PER_CHECKPOINT)
 
 
-def while_draining(drive: Drive) -> Coordinator | None:
-    """Restored to the last complete checkpoint, everything up to it committed; ``None`` if all waits for the end."""
-    if not is_per_checkpoint(drive.recovery):
-        return None
+def while_draining(drive: Drive) -> Coordinator:
+    """Restored to the last complete checkpoint, everything up to it committed."""
     rows = _rows(drive)
-    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
     complete = last_complete(drive)
     # A checkpoint without new output has no entries: nothing of it is to be published.
     numbers = [row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)]
     with_output = max((number for number in numbers if number <= complete), default=0)
+    # So the last complete one counts what the last one with output counted, which may have expired and be gone.
+    proofs = proofs_of_cuts(drive, rows, {with_output: complete})
+    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs, check=True)
     return restored(drive, committer, with_output, together=False)
 
 
@@ -156,16 +156,22 @@ def _summed(file: PreparedFile) -> dict[str, Any]:
     return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c, **digest}
 
 
-def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any]]:
-    """Proofs of commits while draining: what had been drained up to the checkpoint whose completion allows them."""
+def proofs_of_cuts(
+    drive: Drive, rows: Rows, instead: Mapping[int, int] | None = None
+) -> Callable[[Commit], dict[str, Any]]:
+    """Proofs of commits while draining: what had been drained up to the checkpoint whose completion allows them.
+
+    ``instead``: by checkpoint, a later one that counts the same.
+    """
     plan, missing, prepared = drive.plan, left_out(scanned_by(drive)), PreparedRecords(drive)
 
     def proof_of(commit: Commit) -> dict[str, Any]:
-        row = drive.repository.checkpoint(drive.recovery.id, commit.completed)
+        completed = (instead or {}).get(commit.completed, commit.completed)
+        row = drive.repository.checkpoint(drive.recovery.id, completed)
         if row is None:
-            raise IllegalState(f"checkpoint {commit.completed} completed and is not in the metadata database")
+            raise IllegalState(f"checkpoint {completed} completed and is not in the metadata database")
         ledgers = {subtask: cut.ledger for subtask, cut in read_cuts(row, plan).items()}
-        require_prepared(ledgers, prepared.up_to(commit.completed))
+        require_prepared(ledgers, prepared.up_to(completed))
         ledger = join_ledgers(ledgers.values())
         adopted = adopted_proof(drive, rows.log.get(commit.commit_id), "drain", ledger)
         if adopted is not None:

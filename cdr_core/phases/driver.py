@@ -11,7 +11,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -144,7 +144,13 @@ class Drive:
 
 
 class Watch(Protocol):
-    """What a phase does in its driver while its units run, besides recording them."""
+    """What a phase does in its driver while its units run, besides recording them. It is entered before they begin, and
+    left when all of them are recorded or something was raised.
+    """
+
+    def __enter__(self) -> Watch: ...
+
+    def __exit__(self, *raised: Any) -> None: ...
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
         """A finished unit is about to be recorded; raise to refuse it."""
@@ -327,7 +333,8 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     job = drive.job(staged=stepped.get("staged", drive.staged))
     redo = getattr(module, "CHECKS_ANEW", False)
     watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
-    do_units(drive, workers, Recorder(drive, job, total, report, redo=redo, watch=watch), job, units)
+    with watch or nullcontext():
+        do_units(drive, workers, Recorder(drive, job, total, report, redo=redo, watch=watch), job, units)
     results = drive.results(drive.phase)
     finished: Finished = module.finish(drive, results)
     fetched = sum(result.get(FETCHED, 0) for result in results)

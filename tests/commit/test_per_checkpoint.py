@@ -6,12 +6,12 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdr_core.commit.database import DatabaseStore
-from cdr_core.metadata import FencedTransaction, Phase, Repository
+from cdr_core.commit.coordinator import Coordinator
+from cdr_core.commit.events import Event
+from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from tests.audit.recovered import validate
 from tests.commit.targets import ParquetTarget, Target
@@ -87,25 +87,23 @@ def test_on_postgresql_what_was_published_and_not_recorded_is_found_and_the_rest
 
 
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
-def test_the_coordinator_has_saved_its_state_before_a_checkpoint_begins(
+def test_the_coordinator_saves_its_state_before_it_hears_of_a_checkpoints_output(
     draining: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """004-02: so it cannot hold what they prepare for that checkpoint."""
-    order, save, begin = list[str](), DatabaseStore.save, FencedTransaction.begin_checkpoint
+    """004-02: so what it saves cannot hold what was prepared for that checkpoint."""
+    heard, deliver = list[str](), Coordinator.deliver
 
-    def saved(store: DatabaseStore, states: Any) -> None:
-        save(store, states)
-        order.append("saved")
+    def noted(coordinator: Coordinator, event: Event) -> None:
+        heard.append(type(event).__name__)
+        deliver(coordinator, event)
 
-    def begun(transaction: FencedTransaction, number: int) -> None:
-        order.append("begun")
-        begin(transaction, number)
-
-    monkeypatch.setattr(DatabaseStore, "save", saved)
-    monkeypatch.setattr(FencedTransaction, "begin_checkpoint", begun)
+    monkeypatch.setattr(Coordinator, "deliver", noted)
     repository, recovery, settings = draining
     inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
-    assert order[:2] == ["saved", "begun"]
+    assert heard[:2] == ["ResetToCheckpoint", "Start"]
+    once = ["CheckpointCoordinator", "CommittableEvent", "CommittableEvent", "CheckpointComplete"]
+    assert len(heard) > 6
+    assert heard[2:] == once * ((len(heard) - 2) // 4)
 
 
 @pytest.mark.parametrize("parallelism", ["1", "2"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
@@ -25,7 +25,6 @@ import msgspec
 import numpy as np
 
 from cdr_core.audit.ledger import RECORDS
-from cdr_core.commit.events import CheckpointComplete, CommittableEvent
 from cdr_core.drain.checkpoints import RecoveryCheckpoints
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, StorageError
@@ -33,7 +32,7 @@ from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases import drain
 from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.draining.resume import go_back
-from cdr_core.phases.draining.snapshots import Snapshots
+from cdr_core.phases.draining.snapshots import Cut, Snapshots
 from cdr_core.phases.draining.task import DrainTask
 from cdr_core.phases.draining.watch import DrainWatch
 from cdr_core.phases.driver import Drive, Recorder
@@ -71,18 +70,23 @@ SHIPPED = Parts()
 
 
 class Publisher:
-    """In the place of the commit coordinator: what a checkpoint that completes hands over is published at once."""
+    """In the place of the thread that publishes: late, in order, and not at all after a crash."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._entries: list[Any] = []
+        self._waiting: list[tuple[int, list[Any]]] = []
 
-    def deliver(self, event: object) -> None:
-        if isinstance(event, CommittableEvent):
-            self._entries.append(event.entry)
-        elif isinstance(event, CheckpointComplete):
-            self._world.publish(self._entries)
-            self._entries = []
+    @property
+    def pending(self) -> frozenset[int]:
+        return frozenset(number for number, _ in self._waiting)
+
+    def check(self) -> None:
+        """Called at every look of the driver: some of what waits is published now."""
+        while self._waiting and self._world.draws_publication():
+            self._world.publish(*self._waiting.pop(0))
+
+    def publish(self, number: int, entries: list[Any]) -> None:
+        self._waiting.append((number, entries))
 
 
 class World:
@@ -125,7 +129,7 @@ class World:
                 f"{module}.task.LISTEN_SECONDS": 0.0,
                 f"{module}.watch.Snapshots": parts.snapshots,
                 f"{module}.watch.RecoveryCheckpoints": parts.checkpoints,
-                f"{module}.watch.while_draining": self._coordinator,
+                f"{module}.watch.publisher_of": self._publisher,
                 f"{module}.watch.read_json": lambda _: {"files": []},
             }.items():
                 stack.enter_context(patch(target, what))
@@ -268,7 +272,18 @@ class World:
         for row in self.rows.checkpoints("r"):
             self.happened[f"checkpoints {row.state.lower()}"] += 1
 
-    def publish(self, entries: list[Any]) -> None:
+    def publish(self, number: int, entries: list[Any]) -> None:
+        """By the proof that the commit would give: what the checkpoint's cuts count is what its rows hold."""
+        row = next(row for row in self.rows.checkpoints("r") if row.checkpoint_id == number)
+        plan: Any = self.plan
+        cuts = read_cuts(row, plan)
+        self._check_cuts(cuts)
+        prepared = Counter[int]()
+        for each in self.rows.prepared("r"):
+            if each.checkpoint_id <= number:
+                prepared[each.subtask] += each.records
+        if +prepared != +Counter({subtask: cut.ledger.records for subtask, cut in cuts.items()}):
+            raise Lost(f"checkpoint {number} counts other records than its rows hold")
         paths = [file.path for entry in entries for file in entry.files]
         again = set(paths) & set(self.published)
         if again or len(paths) != len(set(paths)):
@@ -277,8 +292,11 @@ class World:
 
     # --- inside ---
 
-    def _coordinator(self, _drive: Drive) -> Publisher | None:
+    def _publisher(self, _drive: Drive) -> Publisher | None:
         return Publisher(self) if self.per_checkpoint else None
+
+    def draws_publication(self) -> bool:
+        return self._draw.random() < 0.6
 
     def _output(self, _target: str, state: DrainState, _subtask: int, name: str, *_: Any, **__: Any) -> MemoryOutput:
         return MemoryOutput(state, name, self.closed)
@@ -315,7 +333,9 @@ class World:
         if not complete:
             return
         plan: Any = self.plan
-        cuts = read_cuts(complete[-1], plan)
+        self._check_cuts(read_cuts(complete[-1], plan))
+
+    def _check_cuts(self, cuts: Mapping[int, Cut]) -> None:
         for subtask, cut in cuts.items():
             found: Counter[int] = Counter()
             for file in cut.files:

@@ -22,8 +22,8 @@ from cdr_core.commit.coordinator import Commit
 from cdr_core.commit.database import TableCommitter
 from cdr_core.commit.sinks import Publication, Published, sink_for
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import IllegalState, Refused, SettingsRefused, Unbalanced, Unreadable
-from cdr_core.metadata import CommitState, FencedTransaction, Phase, Prepared
+from cdr_core.errors import IllegalState, Refused, SettingsRefused, StorageError, Unbalanced, Unreadable
+from cdr_core.metadata import CommitState, FencedTransaction, Phase, Prepared, RecoveryCheckpointState
 from cdr_core.phases import coordination
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.export import export_checkpoint
@@ -226,7 +226,7 @@ def test_what_was_published_is_never_drained_again(spilled: tuple[Started, Fixtu
 def test_output_of_a_finished_subtask_that_no_checkpoint_counts_on_yet_goes_with_the_next(
     spilled: tuple[Started, FixtureCheckpoint, Path],
 ) -> None:
-    """I9: killed before any checkpoint completed. The finished subtask is not drained again, its output still counts."""
+    """I9: killed before any checkpoint completed. The finished subtask is not drained again; its output counts."""
     started, checkpoint, out = spilled
     repository, recovery, _ = started
     # One unit after the other, and a poll behind each: the first is finished when the first checkpoint is asked.
@@ -290,6 +290,44 @@ def test_writers_do_not_wait_for_a_publication(
     monkeypatch.setattr(ParquetSink, "publish", slow_publish)
     finish(started)
     assert seen
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_checkpoint_completes_while_a_publication_waits(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target does not answer until three later checkpoints are complete; each is published once, in order."""
+    started, checkpoint, out = spilled
+    repository, recovery, _ = started
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")
+    seen: list[int] = []
+    publish = ParquetSink.publish
+
+    def late(sink: ParquetSink, base: str, publication: Publication) -> Published:
+        deadline = time.monotonic() + 60
+        complete = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
+        while not seen and sum(row.state in complete for row in repository.checkpoints(recovery)) < 4:
+            assert time.monotonic() < deadline, "a checkpoint waits for the publication"
+            time.sleep(0.01)
+        seen.append(publication.commit_id)
+        return publish(sink, base, publication)
+
+    monkeypatch.setattr(ParquetSink, "publish", late)
+    finish(started)
+    assert seen == sorted(set(seen))
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_publication_that_fails_fails_the_drain_and_the_next_attempt_publishes_it(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, checkpoint, out = spilled
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetSink, "publish", lambda *_: (_ for _ in ()).throw(StorageError("the target is away")))
+        with pytest.raises(StorageError, match="the target is away"):
+            finish(started)
+    assert manifests(out) == []
+    finish(started)
     compare(output.rows(out), checkpoint, 2)
 
 

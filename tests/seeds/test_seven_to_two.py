@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -56,18 +57,22 @@ class Forgets(DrainState):
         return {**columns, "delivered": columns["delivered"] + 1}
 
 
+def three_crashes(draw: Random) -> list[Crash]:
+    return [Crash(Phase.DRAIN, seconds=draw.uniform(0.1, 0.6)) for _ in range(3)]
+
+
 @pytest.mark.parametrize("broken", [Repeats, Forgets])
 def test_the_same_runs_catch_a_drain_whose_cut_is_torn(
     checkpoints: tuple[Source, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: type[DrainState]
 ) -> None:
     """002-12: one that repeats and one that forgets; the ledger stops either before anything is published.
 
-    Every run dies after a checkpoint, or one would wait long for the worst moment.
+    Every run dies three times while it drains, or one would wait long for the worst moment.
     """
     monkeypatch.setattr(task, "DrainState", broken)
     monkeypatch.setattr(seven_to_two, "SIZES", (("1KiB", 16),))
     monkeypatch.setattr(seven_to_two, "PAUSES", (0.001,))
-    monkeypatch.setattr(seven_to_two, "bad_luck", lambda _: [Crash(Phase.DRAIN, "checkpoint.completed")] * 3)
+    monkeypatch.setattr(seven_to_two, "bad_luck", three_crashes)
     caught: list[Run] = []
     for seed in range(1, MOST_BROKEN):
         done = run(seed, choose(seed, checkpoints), tmp_path)

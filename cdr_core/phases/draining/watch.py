@@ -12,14 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.committable import Committable
-from cdr_core.commit.events import CheckpointAborted, CheckpointComplete, CheckpointCoordinator, CommittableEvent
 from cdr_core.drain.checkpoints import RecoveryCheckpoints, Rules
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.phases.coordination import is_per_checkpoint, while_draining
 from cdr_core.phases.draining.manifest import write_manifest
-from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, progress_at_start
+from cdr_core.phases.draining.publisher import Publisher
+from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
 from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
 from cdr_core.phases.draining.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.phases.workspace import read_json
@@ -49,7 +49,8 @@ class DrainWatch:
         self._unit_of = {int(unit["subtask"]): name for name, unit in units.items()}
         self._snapshots = Snapshots(job.directory)
         self._progress = progress_at_start(drive, units)
-        self._known = {file.path for each in self._progress.values() for file in each.output.files}
+        # Only rows count: a subtask may have finished before any checkpoint held its files.
+        self._known = {file.path for output in outputs_in_rows(drive).values() for file in output.files}
         self._accepted = {subtask for subtask, each in self._progress.items() if each.entry.final}
         rules = Rules(
             drive.checkpoint_interval, drive.settings.checkpoint_timeout, drive.settings.tolerable_failed_checkpoints
@@ -60,7 +61,18 @@ class DrainWatch:
         self._trouble: Exception | None = None
         self._listed: list[tuple[str, int]] = []
         self._needed: dict[int, frozenset[str]] = {}
-        self._coordinator = while_draining(drive)
+        self._expired: set[int] = set()
+        self._publisher = publisher_of(drive)
+
+    def __enter__(self) -> DrainWatch:
+        if self._publisher is not None:
+            self._publisher.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Everything is published when this returns, unless something was raised."""
+        if self._publisher is not None:
+            self._publisher.__exit__(*raised)
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
         """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain."""
@@ -77,6 +89,8 @@ class DrainWatch:
 
     def poll(self) -> None:
         """One round. Trouble with files fails a checkpoint, and only when its time is over."""
+        if self._publisher is not None:
+            self._publisher.check()
         if self._checkpoints.is_due() and len(self._accepted) < len(self._units):
             self._trigger(None, None)
         if not self._checkpoints.pending:
@@ -111,8 +125,6 @@ class DrainWatch:
         number = self._checkpoints.trigger(aligned_timeout, running)
         if command is not None:
             self._asked.setdefault(number, []).append(command)
-        if self._coordinator is not None:
-            self._coordinator.deliver(CheckpointCoordinator(number))
         with self._drive.fenced() as transaction:
             transaction.begin_checkpoint(number)
         reach("checkpoint.begun")
@@ -157,8 +169,6 @@ class DrainWatch:
         with self._drive.fenced() as transaction:
             transaction.abort_checkpoint(number, reason)
             self._reply(transaction, number, CommandState.REFUSED, {"checkpoint": number, "reason": reason})
-        if self._coordinator is not None:
-            self._coordinator.deliver(CheckpointAborted(number))
         self._checkpoints.abort(number)
 
     def _complete(self, number: int) -> None:
@@ -181,27 +191,29 @@ class DrainWatch:
         self._checkpoints.complete(number)
         self._needed[number] = frozenset(entry.snapshot for entry in entries)
         self._publish(number, committables)
-        self._clear(expired)
+        self._expired.update(expired)
+        self._clear()
 
     def _committables(self, number: int) -> list[Committable]:
         """The entries that the checkpoint adds to the prepared output."""
         outputs = {subtask: each.output for subtask, each in self._progress.items()}
-        if self._coordinator is None:
+        if self._publisher is None:
             return all_output(number, outputs)
         return new_output(number, outputs, self._known)
 
     def _publish(self, number: int, committables: list[Committable]) -> None:
-        """Where output is published while draining: all that may be published now is, when this returns."""
-        if self._coordinator is None or not any(entry.files for entry in committables):
-            return
-        self._known.update(file.path for entry in committables for file in entry.files)
-        for entry in committables:
-            self._coordinator.deliver(CommittableEvent(entry, self._drive.epoch))
-        self._coordinator.deliver(CheckpointComplete(number))
+        """Where output is published while draining: it will be."""
+        if self._publisher is not None and any(entry.files for entry in committables):
+            self._known.update(file.path for entry in committables for file in entry.files)
+            self._publisher.publish(number, committables)
 
-    def _clear(self, expired: list[int]) -> None:
-        """Remove the snapshots that no retained checkpoint needs, but never a subtask's newest."""
-        for number in expired:
+    def _clear(self) -> None:
+        """Remove the snapshots that neither a retained checkpoint nor a publication needs, but never a subtask's
+        newest.
+        """
+        over = self._expired - (self._publisher.pending if self._publisher is not None else frozenset())
+        self._expired -= over
+        for number in over:
             self._needed.pop(number, None)
         needed = {each.entry.snapshot for each in self._progress.values()}.union(*self._needed.values())
         numbers = {self._unit_of[subtask]: each.number for subtask, each in self._progress.items()}
@@ -211,6 +223,11 @@ class DrainWatch:
     def _reply(self, transaction: FencedTransaction, number: int, state: CommandState, reply: dict[str, Any]) -> None:
         for command in self._asked.pop(number, []):
             transaction.answer_command(command.id, state, reply)
+
+
+def publisher_of(drive: Drive) -> Publisher | None:
+    """``None`` where all is published at the end."""
+    return Publisher(lambda: while_draining(drive), drive.epoch) if is_per_checkpoint(drive.recovery) else None
 
 
 def record_output(
