@@ -28,6 +28,7 @@ from cdr_core.metadata import (
     Repository,
     UnitProgress,
 )
+from cdr_core.phases.coordination import is_per_checkpoint
 from cdr_core.phases.meter import read_meters
 from cdr_core.phases.pin_file import unpin
 from cdr_core.phases.results import SHA256, SUFFIX, UnitResult, step_of, unit_results
@@ -122,6 +123,7 @@ class Drive:
             checkpoints=self.settings.checkpoint_during_recovery,
             checkpoint_interval=self.checkpoint_interval,
             output_file_size=self.settings.output_file_size,
+            read_back=is_per_checkpoint(self.recovery),
             step=step,
             staged=staged,
             on_corrupt=self.recovery.options["on_corrupt"],

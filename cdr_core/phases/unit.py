@@ -49,6 +49,7 @@ class Job:
     ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
     source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
     ``shape``: the columns of the table. ``checkpoint_interval`` in seconds, 0 = none are taken unasked.
+    ``read_back``: the drain reads each file before a snapshot names it, because it may be published at once.
     """
 
     phase: str
@@ -64,6 +65,7 @@ class Job:
     checkpoints: bool
     checkpoint_interval: float = 0.0
     output_file_size: int = 512 * MIB
+    read_back: bool = False
     step: str = ""
     staged: str = ""
     on_corrupt: str = "fail"

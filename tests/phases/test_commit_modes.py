@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -326,6 +328,42 @@ def test_a_publication_that_fails_fails_the_drain_and_the_next_attempt_publishes
         patched.setattr(ParquetSink, "publish", lambda *_: (_ for _ in ()).throw(StorageError("the target is away")))
         with pytest.raises(StorageError, match="the target is away"):
             finish(started)
+    assert manifests(out) == []
+    finish(started)
+    compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_task_reads_a_file_back_before_a_snapshot_names_it(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose rows are not those that were drained never gets as far as a checkpoint."""
+    started, checkpoint, out = spilled
+    repository, recovery, settings = started
+    real = ParquetSink.writer
+
+    class Forgetful:
+        """Leaves the first row of every batch out."""
+
+        def __init__(self, writer: Any) -> None:
+            self._writer = writer
+
+        def write(self, batch: pa.RecordBatch) -> None:
+            self._writer.write(batch.slice(1))
+
+        @property
+        def prepared(self) -> Any:
+            return self._writer.prepared
+
+    @contextmanager
+    def forgetful(*arguments: Any) -> Iterator[Forgetful]:
+        with real(*arguments) as writer:
+            yield Forgetful(writer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetSink, "writer", forgetful)
+        with pytest.raises(Unbalanced, match="drain does not balance"):
+            inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+    assert repository.prepared(recovery) == ()
     assert manifests(out) == []
     finish(started)
     compare(output.rows(out), checkpoint, 2)

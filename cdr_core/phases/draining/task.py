@@ -11,19 +11,24 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
+from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.state import DrainState
-from cdr_core.errors import CdrError
+from cdr_core.errors import CdrError, Unbalanced
 from cdr_core.faults import reach
 from cdr_core.phases.draining.delivery import SegmentQueue
 from cdr_core.phases.draining.outputs import Output, output_for
 from cdr_core.phases.draining.snapshots import Cut, Snapshot, Snapshots
+from cdr_core.phases.ledgers import line_key
 from cdr_core.phases.meter import Meter
+from cdr_core.phases.read_back import read_back
 from cdr_core.storage import is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from cdr_core.commit.committable import PreparedFile
     from cdr_core.phases.unit import Job
     from cdr_core.rescale.plan import Plan
     from cdr_core.rescale.sides import Borders
@@ -113,15 +118,26 @@ class DrainTask:
             return self._snapshots.asked()
         return getattr(self, "_asked", 0)
 
+    def _read_back(self, files: Sequence[PreparedFile], before: Ledger, now: Ledger) -> None:
+        """Raise unless the files hold what was delivered since ``before``, in order."""
+        sink, size, shape = sink_for(self._job.target), row_group_bytes(self._job.memory_budget), self._job.shape
+        found = join_ledgers([before, *(read_back(self._plan, sink, file, size, shape) for file in files)])
+        if shape.identifies_bytes:
+            require_equal("drain", now, found, line_key(self._plan))
+        elif now.records != found.records:
+            raise Unbalanced(f"{now.records} records were drained, {found.records} are in the files")
+
     def _snapshot(self, state: DrainState, output: Output[Any], *, final: bool = False) -> Snapshot:
         """Close the file and say so. The snapshot is created last: what it names is durable by then."""
         output.close_file()
         reach("drain.cut-prepared")
-        last, number = self._last, self._last.number + 1
+        last, number, files = self._last, self._last.number + 1, output.take_files()
+        if self._job.read_back and files:
+            self._read_back(files, last.cut.ledger, state.tally.ledger)
         cut = Cut(
             f"{number}-{self._name}",
             self._manifest,
-            (*last.cut.files, *output.take_files()),
+            (*last.cut.files, *files),
             state.input_watermark,
             state.to_columns(),
             final,
