@@ -123,6 +123,29 @@ def test_a_checkpoint_never_waits_for_a_task_that_stalls(tmp_path: Path, monkeyp
     finish(started, source, tmp_path / "out")
 
 
+@pytest.mark.seed("E33")
+def test_a_newer_checkpoint_subsumes_an_older_one_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request is answered with the newer one, and the older one never completes afterwards."""
+    source = generated(tmp_path / "chk", "3", "60kB")
+    started = spilled(source, tmp_path / "out")
+    repository, recovery, settings = started
+
+    def look(poll: Callable[[], None]) -> None:
+        repository.request(recovery, "checkpoint", {"aligned_timeout": 20.0})
+        poll()
+        (older,) = repository.checkpoints(recovery)
+        assert older.state is RecoveryCheckpointState.TRIGGERED
+        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+        poll()
+        newer = repository.checkpoints(recovery)[-1].checkpoint_id
+        assert [(each.answer or {})["checkpoint"] for each in repository.commands(recovery)] == [newer, newer]
+
+    inline.run(repository, recovery, Phase.DRAIN, settings, WhileStalled(monkeypatch, look))
+    older, *_ = repository.checkpoints(recovery)
+    assert older.state is RecoveryCheckpointState.SUBSUMED
+    finish(started, source, tmp_path / "out")
+
+
 @pytest.mark.seed("002-08", "002-36")
 def test_a_segment_that_cannot_be_read_fails_the_drain_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
