@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.errors import JobFailed, SettingsRefused
+from cdr_core.errors import JobFailed, SettingsRefused, StorageError
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining import delivery, task
+from cdr_core.phases.draining import delivery, task, watch
 from cdr_core.phases.draining.manifest import manifest_bytes, read_manifest
 from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
@@ -27,7 +27,6 @@ from tests.support import inline, output
 from tests.support.generated import generated
 
 NEW = 2
-COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
 EXCHANGE = """
   - name: input{n}
     upstream: {{operator: gen{n}, partition: 0}}
@@ -169,16 +168,19 @@ def test_a_segment_that_cannot_be_read_fails_the_drain_with_its_cause(
     finish(started, source, tmp_path / "out")
 
 
-@pytest.mark.seed("000-09", "000-10", "000-12", "002-25")
+@pytest.mark.seed("000-07", "000-09", "000-10", "000-12", "002-25")
 def test_spilled_bytes_come_back_whatever_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records smaller and much larger than a segment; files end between two segments once they are full, and none is
-    empty.
+    """Records smaller and much larger than a segment, in a memory tier and behind it on a disk, arrive in order; files
+    end between two segments once they are full, and none is empty.
     """
     size, segment = 16 * 1024, 1024
     monkeypatch.setenv("CDR_SPILL_FILE_SIZE", "16KiB")
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'memory'}:100kB,{tmp_path / 'disk'}:10MB")
     source = generated(tmp_path / "chk", "3", "300kB", record_bytes="30-9000")
     started = spilled(source, tmp_path / "out")
-    rotated = 0
+    rotated, tiers = 0, set()
     for row in started[0].spill_sets(started[1]):
         found = SpillSet.from_json(read_json(row.manifest))
         file, length = found.columns["file"], found.columns["length"]
@@ -187,8 +189,10 @@ def test_spilled_bytes_come_back_whatever_their_size(tmp_path: Path, monkeypatch
         assert all(0 < each < size + max(length.max(), segment) for each in sizes)
         assert (sizes[:-1] >= size).all(), "only the last file ends early"
         rotated += len(sizes) - 1
+        tiers |= {Path(each.path).relative_to(tmp_path).parts[0] for each in found.files[: len(sizes)]}
         assert length.max() > segment, "a record that is larger than a segment is alone in one"
     assert rotated > NEW
+    assert tiers == {"memory", "disk"}
     finish(started, source, tmp_path / "out")
 
 
@@ -205,7 +209,8 @@ def test_a_drain_of_one_two_and_several_inputs_goes_on_from_a_cut(
         patch.setenv("CDR_FAULTS", "drain.page=sleep:0.003,drain.prepared=raise")
         with pytest.raises(JobFailed, match="fault injected"):
             inline.run(started[0], started[1], Phase.DRAIN, started[2], inline.ThreadedWorkers())
-    assert any(row.state in COMPLETE for row in started[0].checkpoints(started[1]))
+    complete = [row for row in started[0].checkpoints(started[1]) if row.state is RecoveryCheckpointState.COMPLETED]
+    assert any(cut.read().files for cut in read_manifest(manifest_bytes(complete[-1])).cuts), "the cut is not the start"
     finish(started, source, tmp_path / "out")
 
 
@@ -216,16 +221,32 @@ def test_output_of_a_checkpoint_that_was_given_up_is_published_with_a_later_one(
     """Giving a checkpoint up takes nothing back, also where each complete checkpoint is published."""
     monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
     monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
-    faults = f"drain.page=sleep:0.004,checkpoint.manifest=once:{tmp_path / 'once'}:raise"
-    source = generated(tmp_path / "chk", "3", "90kB")
-    started = spilled(source, tmp_path / "out", "20ms")
+    monkeypatch.setenv("CDR_OUTPUT_FILE_SIZE", "1KiB")
+    source = generated(tmp_path / "chk", "3", "60kB")
+    started = spilled(source, tmp_path / "out")
     repository, recovery, settings = started
-    with monkeypatch.context() as patch:
-        patch.setenv("CDR_FAULTS", faults)
-        inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
-    rows = repository.checkpoints(recovery)
-    (aborted,) = [row.checkpoint_id for row in rows if row.state is RecoveryCheckpointState.ABORTED]
-    assert any(row.checkpoint_id > aborted and row.state in COMPLETE for row in rows)
+
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is away")
+
+    def look(poll: Callable[[], None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(watch, "write_manifest", fails)
+            repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+            poll()
+        assert [row.state for row in repository.checkpoints(recovery)] == [RecoveryCheckpointState.ABORTED]
+        assert output.manifest(tmp_path / "out") is None
+        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+        poll()
+        later = repository.checkpoints(recovery)[-1]
+        assert later.state is RecoveryCheckpointState.COMPLETED
+        cuts = [cut.read() for cut in read_manifest(manifest_bytes(later)).cuts]
+        prepared = {Path(file.path).name for cut in cuts for file in cut.files}
+        published = output.manifest(tmp_path / "out")
+        assert published is not None
+        assert {Path(file["path"]).name for file in published["files"]} == prepared
+
+    inline.run(repository, recovery, Phase.DRAIN, settings, WhileStalled(monkeypatch, look))
     finish(started, source, tmp_path / "out")
 
 
