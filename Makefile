@@ -86,6 +86,7 @@ lock: setup ## requirements.lock anew from pyproject.toml; UPGRADE=1 also moves 
 
 docs: setup ## the pages that are generated from the code
 	@.venv/bin/python .make/settings_reference.py
+	@.venv/bin/python .make/seeds_reference.py
 
 clean: ## remove the environment and all caches; recoveries in .cdr stay
 	-@if [ -x .venv/bin/python ]; then $(embedded) down; fi

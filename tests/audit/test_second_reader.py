@@ -25,11 +25,12 @@ from tests.support.checkpoints import SHIPPED, FixtureCheckpoints
 from tests.support.oracle import ChannelId, Element
 
 
+@pytest.mark.seed("001-22")
 @pytest.mark.parametrize(("name", "number"), SHIPPED)
 def test_every_element_is_the_one_that_flink_read(
     fixture_checkpoint: FixtureCheckpoints, name: str, number: int
 ) -> None:
-    """001-22: also the records that begin in input state and end in output state."""
+    """Also the records that begin in input state and end in output state."""
     shipped = fixture_checkpoint(name, number)
     found: dict[ChannelId, list[Element]] = defaultdict(list)
     with Checkpoint(str(shipped.path)) as checkpoint:

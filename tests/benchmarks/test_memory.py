@@ -15,12 +15,13 @@ BUDGET = 2 << 20
 SIZE = 50 * BUDGET
 
 
+@pytest.mark.seed("000-01", "002-35")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("source", ["disk", "s3"])
 def test_a_state_of_fifty_budgets_is_recovered_in_one(
     tmp_path: Path, source: str, request: pytest.FixtureRequest
 ) -> None:
-    """000-01: all of it goes to one subtask and so through one task of spill, drain and commit each."""
+    """All of it goes to one subtask and so through one task of spill, drain and commit each."""
     folder = checkpoint(tmp_path / "chk", SIZE, "4", "900-1100")
     address = str(folder)
     if source == "s3":

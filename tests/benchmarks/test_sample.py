@@ -42,6 +42,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.seed("002-16")
 def test_every_benchmark_runs_reports_and_cleans_up(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "benchmarks"
     places = ["--scratch", str(scratch), "--memory", str(tmp_path), "--results", str(results)]

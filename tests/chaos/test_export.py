@@ -113,10 +113,11 @@ class Slow:
         self._thread.join()
 
 
+@pytest.mark.seed("000-13", "E31")
 def test_a_slow_export_across_the_end_of_the_drain_reads_what_it_began_with(
     spilled: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000-13, E31: the drain ends and its grants with it; the export still has its sets, and becomes whole."""
+    """The drain ends and its grants with it; the export still has its sets, and becomes whole."""
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
     spilled.repository.request(spilled.id, "checkpoint", {"aligned_timeout": None})
     killed = draining.drain_in_child(spilled.id, "checkpoint.completed=kill")
@@ -135,10 +136,11 @@ def test_a_slow_export_across_the_end_of_the_drain_reads_what_it_began_with(
     assert spilled.spilled() == []
 
 
+@pytest.mark.seed("000-11", "000-13", "002-24", "E31")
 def test_a_commit_leaves_a_slow_export_its_sets_and_its_end_removes_them(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000-13, E31, 000-11: files outlive the recovery while somebody reads them; what comes too late is refused."""
+    """Files outlive the recovery while an export reads them; an export that begins too late is refused."""
     export = Slow(case, "export.set", monkeypatch)
     files = case.spilled()
     case.run(Phase.COMMIT)
@@ -155,11 +157,12 @@ def test_a_commit_leaves_a_slow_export_its_sets_and_its_end_removes_them(
     assert sum(size for _, _, size in held) == 0, "its room is free again"
 
 
+@pytest.mark.seed("E54")
 @pytest.mark.parametrize("step", ["export.set", "export.files", "export.states"])
 def test_an_export_that_fails_leaves_nothing_and_the_next_one_is_whole(
     case: Case, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """E54: also in a directory where other files lie, which stay."""
+    """Also in a directory where other files lie, which stay."""
     case.to.mkdir()
     (case.to / "notes.txt").write_text("mine")
     monkeypatch.setenv("CDR_FAULTS", f"{step}=once:{case.root / 'failed'}:raise")
@@ -173,11 +176,12 @@ def test_an_export_that_fails_leaves_nothing_and_the_next_one_is_whole(
     assert {METADATA_FILE, "notes.txt"} < set(case.left())
 
 
+@pytest.mark.seed("E53")
 @pytest.mark.parametrize("step", ["export.set", "export.files"])
 def test_an_export_that_was_killed_is_swept_once_it_is_taken_for_dead_and_can_be_repeated(
     case: Case, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """E53: killed without a `_metadata`; another export to the same directory does not wait for anything."""
+    """Killed without a `_metadata`; another export to the same directory does not wait for anything."""
     case.die(step)
     left = case.left()
     assert left
@@ -206,8 +210,9 @@ def test_an_export_that_was_killed_when_it_was_whole_stays(case: Case, monkeypat
         case.export()
 
 
+@pytest.mark.seed("E32")
 def test_a_dead_export_keeps_no_set_for_ever(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E32: its grant counts for some minutes and no longer, whether anybody sweeps or not."""
+    """Its grant counts for some minutes and no longer, with and without a sweep."""
     monkeypatch.setattr(holding, "LEASE_SECONDS", 0.05)
     case.die("export.files")
     time.sleep(0.1)

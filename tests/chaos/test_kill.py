@@ -123,6 +123,7 @@ def test_a_zombie_that_wakes_after_its_successor_finished_changes_nothing(
     assert AttemptState.FENCED in {attempt.state for attempt in repository.attempts(recovery_id)}
 
 
+@pytest.mark.seed("002-08")
 def test_a_failing_step_is_recorded_and_the_next_attempt_succeeds(
     recovery: tuple[Repository, str, Settings], tmp_path: Path
 ) -> None:

@@ -101,11 +101,14 @@ def finish(draining: Started, out: Path) -> None:
     assert_published_once(repository, recovery, out)
 
 
+@pytest.mark.seed(
+    "004-05", "004-06", "004-14", "004-16", "004-21", "004-22", "E29", "E40", "E41", "E42", "E43", "E44", "E45", "E51"
+)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_drain_killed_at_any_step_of_a_publication_publishes_everything_once(
     draining: Started, tmp_path: Path, step: str
 ) -> None:
-    """004-16, 004-22, E29, E40, E41, E42, E43, E44, E45, E51: twice, so that the second dies in what it restores."""
+    """Twice, so that the second dies in what it restores."""
     _, recovery, _ = draining
     log = tmp_path / "faults"
     for _ in range(2):
@@ -114,11 +117,11 @@ def test_a_drain_killed_at_any_step_of_a_publication_publishes_everything_once(
     finish(draining, tmp_path / "out")
 
 
+@pytest.mark.seed("004-16", "004-22", "E43", "E51")
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 def test_the_last_commit_killed_at_any_step_is_made_once_in_either_mode(
     committing: Started, tmp_path: Path, step: str
 ) -> None:
-    """004-16, 004-22, E43, E51"""
     repository, recovery, settings = committing
     before = len(published(tmp_path / "out"))
     assert Victim(Phase.COMMIT, recovery, f"{step}=kill", tmp_path / "fired").wait() == -signal.SIGKILL
@@ -127,11 +130,12 @@ def test_the_last_commit_killed_at_any_step_is_made_once_in_either_mode(
     assert len(published(tmp_path / "out")) == before + 1
 
 
+@pytest.mark.seed("004-13", "E48", "E56")
 @pytest.mark.parametrize("step", ["commit.before-publish", "publish.before", "publish.after", "listener.before"])
 def test_a_drain_that_sleeps_through_its_successor_publishes_nothing_more(
     draining: Started, tmp_path: Path, step: str
 ) -> None:
-    """E48, E56, 004-13: stopped around its publication; its successor finishes; then it goes on, fenced."""
+    """Stopped around its publication; its successor finishes; then it goes on, fenced."""
     repository, recovery, _ = draining
     held, log, out = tmp_path / "held", tmp_path / "faults", tmp_path / "out"
     held.touch()

@@ -71,9 +71,10 @@ def held(root: Path) -> dict[str, int]:
     return {recovery: size for recovery, _, size in json.loads((root / "shm" / LEDGER).read_text())["held"] if size}
 
 
+@pytest.mark.seed("000-11", "E19", "E23")
 @pytest.mark.parametrize("how", ["flipped", "truncated", "deleted", "directory"])
 def test_a_damaged_file_of_a_set_is_noticed_and_nothing_of_it_outlives_the_commit(spilled: Case, how: str) -> None:
-    """E19, E23, 000-11: the set is made again; after DONE the tier is empty and its room is free."""
+    """The set is made again; after DONE the tier is empty and its room is free."""
     (repository, recovery, settings), checkpoint, root = spilled
     broken = repository.spill_sets(recovery)[0]
     hurt(Path(broken.files[1].path), how)
@@ -89,9 +90,10 @@ def test_a_damaged_file_of_a_set_is_noticed_and_nothing_of_it_outlives_the_commi
     compare(output.rows(root / "out"), checkpoint, 2)
 
 
+@pytest.mark.seed("002-03", "E23")
 @pytest.mark.parametrize("how", ["flipped", "truncated", "deleted", "of another subtask"])
 def test_a_set_without_a_sound_manifest_is_made_again(spilled: Case, how: str) -> None:
-    """E23: neither part of an index nor another subtask's set is drained."""
+    """Neither part of an index nor another subtask's set is drained."""
     (repository, recovery, settings), checkpoint, root = spilled
     broken, other = (Path(each.manifest) for each in repository.spill_sets(recovery))
     if how == "of another subtask":
@@ -105,11 +107,12 @@ def test_a_set_without_a_sound_manifest_is_made_again(spilled: Case, how: str) -
     compare(output.rows(root / "out"), checkpoint, 2)
 
 
+@pytest.mark.seed("E31")
 @pytest.mark.parametrize("interval", ["1h"])
 def test_a_lost_set_stays_while_a_checkpoint_that_a_user_asked_for_holds_it(
     spilled: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E31: it was cut before the loss was noticed and does not expire; with the commit its sets go as well."""
+    """It was cut before the loss was noticed and does not expire; with the commit its sets go as well."""
     (repository, recovery, settings), checkpoint, root = spilled
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")
@@ -143,11 +146,12 @@ class Twice(inline.ThreadedWorkers):
             on_poll()
 
 
+@pytest.mark.seed("000-14", "E18")
 @pytest.mark.parametrize("phase", [Phase.SPILL, Phase.DRAIN])
 def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_next_phase(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase
 ) -> None:
-    """000-14, E18: no attempt failed, and yet a set is there that no row names; it must not fill the memory tier."""
+    """No attempt failed, and yet a set is there that no row names; it must not fill the memory tier."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:100MB")
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
@@ -197,10 +201,11 @@ class Twins(inline.InlineWorkers):
             on_poll()
 
 
+@pytest.mark.seed("E18")
 def test_every_unit_run_twice_at_once_publishes_each_record_once_and_leaves_nothing(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E18: the first manifest of a unit counts; what its twin made is swept with the next phase."""
+    """The first manifest of a unit counts; what its twin made is swept with the next phase."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:100MB")
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)

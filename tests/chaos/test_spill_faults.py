@@ -75,9 +75,10 @@ def assert_published_once(target: Path) -> None:
     assert len(rows) == len({(row["gate"], row["up"], row["down"], row["pos"]) for row in rows}) == RECORDS
 
 
+@pytest.mark.seed("002-26", "E12", "E13")
 @pytest.mark.parametrize("step", ["spill.write", "spill.file-full", "spill.files-durable", "spill.sealed"])
 def test_a_set_that_was_not_sealed_does_not_exist(recovery: Recovery, tmp_path: Path, step: str) -> None:
-    """002-26, E12, E13: no row before the seal, no manifest before the files; the next attempt makes it again."""
+    """No row before the seal, no manifest before the files; the next attempt makes it again."""
     repository, recovery_id, settings = recovery
     pid = child(recovery_id, f"{step}=kill", tmp_path / "fired")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -92,9 +93,10 @@ def test_a_set_that_was_not_sealed_does_not_exist(recovery: Recovery, tmp_path: 
     assert_published_once(tmp_path / "out")
 
 
+@pytest.mark.seed("002-21", "002-42", "E15")
 @pytest.mark.parametrize("step", ["spill.write", "spill.file-full", "spill.files-durable", "spill.sealed"])
 def test_a_unit_that_fails_removes_what_it_wrote(recovery: Recovery, tmp_path: Path, step: str) -> None:
-    """E15: an error (not a crash) at any step leaves no file of the unit and nothing marked as done."""
+    """An error (not a crash) at any step leaves no file of the unit and nothing marked as done."""
     repository, recovery_id, settings = recovery
     pid = child(recovery_id, f"{step}=raise", tmp_path / "fired")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
@@ -105,10 +107,11 @@ def test_a_unit_that_fails_removes_what_it_wrote(recovery: Recovery, tmp_path: P
     assert_published_once(tmp_path / "out")
 
 
+@pytest.mark.seed("E15")
 def test_a_full_disk_fails_the_attempt_cleanly_and_the_next_one_uses_another(
     request_for: RecoveryRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E15: the disk fills up after the plan was made; its name is in the error, its files are gone, no unit is done."""
+    """The disk fills up after the plan was made; its name is in the error, its files are gone, no unit is done."""
     small, other = tmp_path / "small", tmp_path / "other"
     other.mkdir()
     with small_disk(small, 1 << 20):
@@ -131,10 +134,11 @@ def test_a_full_disk_fails_the_attempt_cleanly_and_the_next_one_uses_another(
         repository.close()
 
 
+@pytest.mark.seed("E17")
 def test_a_zombie_that_is_overtaken_while_it_writes_ends_fenced_and_leaves_nothing(
     request_for: RecoveryRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E17: attempt 1 sleeps in a file; attempt 2 sweeps it away and finishes; attempt 1 changes nothing."""
+    """Attempt 1 sleeps in a file; attempt 2 sweeps it away and finishes; attempt 1 changes nothing."""
     (tmp_path / "tier").mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'tier'}:10MB")
     repository, recovery_id, settings = inline.start(request_for)
@@ -163,8 +167,9 @@ def test_a_zombie_that_is_overtaken_while_it_writes_ends_fenced_and_leaves_nothi
     repository.close()
 
 
+@pytest.mark.seed("E18")
 def test_two_tasks_at_one_unit_never_share_a_file_and_make_the_same_set(recovery: Recovery) -> None:
-    """E18: a task that Spark runs again (or twice) has names of its own, and the same bytes in them."""
+    """A task that Spark runs again (or twice) has names of its own, and the same bytes in them."""
     repository, recovery_id, settings = recovery
     attempt = repository.begin_attempt(recovery_id, Phase.SPILL, own_runner("spill"))
     assert attempt is not None
@@ -191,11 +196,12 @@ def spilled(repository: Repository, recovery_id: str) -> list[bytes]:
     return [Path(file.path).read_bytes() for each in repository.spill_sets(recovery_id) for file in each.files]
 
 
+@pytest.mark.seed("000-07", "000-19", "000-22")
 @pytest.mark.parametrize("parallelism", ["same", "2"])
 def test_where_data_is_spilled_shows_neither_in_the_sets_nor_in_the_output(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: str
 ) -> None:
-    """000-19, 000-22: with tiers and without, rescaled or not: the same bytes are spilled, the same rows published."""
+    """With tiers and without, rescaled or not: the same bytes are spilled, the same rows published."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     for name in ("shm", "disk"):
         (tmp_path / name).mkdir()

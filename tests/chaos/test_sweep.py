@@ -97,9 +97,10 @@ def test_a_recovery_spills_into_both_tiers_and_within_their_capacity(case: Case)
     case.assert_published_once()
 
 
+@pytest.mark.seed("000-14", "E12", "E13")
 @pytest.mark.parametrize("step", ["spill.write", "spill.file-full", "spill.files-durable", "spill.sealed"])
 def test_the_next_attempt_removes_what_a_killed_spill_left_and_nothing_else(case: Case, step: str) -> None:
-    """000-14, E12, E13: attempt 1 is killed in SPILL; its files go, those of attempt 2, of rows and of others stay."""
+    """Attempt 1 is killed in SPILL; its files go, those of attempt 2, of rows and of others stay."""
     case.run_before(Phase.SPILL)
     case.die(Phase.SPILL, step)
     dead = case.recovery.epoch
@@ -122,9 +123,10 @@ def test_the_next_attempt_removes_what_a_killed_spill_left_and_nothing_else(case
     case.assert_published_once()
 
 
+@pytest.mark.seed("E14")
 @pytest.mark.parametrize("step", ["spill.after-record", "spill.before-done", "spill.after-done"])
 def test_finished_units_of_a_dead_attempt_are_kept(case: Case, step: str) -> None:
-    """E14: their rows name them, so the next attempt uses them and sweeps only what no row names."""
+    """Their rows name them, so the next attempt uses them and sweeps only what no row names."""
     case.run_before(Phase.SPILL)
     case.die(Phase.SPILL, step)
     dead = case.recovery.epoch
@@ -145,8 +147,9 @@ def test_finished_units_of_a_dead_attempt_are_kept(case: Case, step: str) -> Non
     case.assert_published_once()
 
 
+@pytest.mark.seed("000-11")
 def test_after_the_end_only_plan_and_receipt_are_left(case: Case) -> None:
-    """000-11: no spill file, no selection, no unit of a recovery that is done; its ledgers are part of the receipt."""
+    """No spill file, no selection, no unit of a recovery that is done; its ledgers are part of the receipt."""
     case.run_from(Phase.READ)
     assert case.recovery.state is RecoveryState.DONE
     report = sweep(case.repository, case.settings)
@@ -224,8 +227,9 @@ def written_late(case: Case) -> Path:
     return path
 
 
+@pytest.mark.seed("E27", "E52")
 def test_unpublished_output_is_listed_until_the_recovery_is_over_and_then_removed(case: Case) -> None:
-    """E27, E52: what a manifest of the target or a row names stays for ever."""
+    """What a manifest of the target or a row names stays for ever."""
     case.run_before(Phase.DRAIN)
     case.die(Phase.DRAIN, "drain.before-result")
     orphans = prepared_files(case)
@@ -267,8 +271,9 @@ def test_output_of_a_cancelled_recovery_that_no_row_names_is_removed(case: Case)
     assert prepared_files(case) == {other}
 
 
+@pytest.mark.seed("E54")
 def test_a_directory_that_cannot_be_listed_does_not_fail_the_attempt(case: Case) -> None:
-    """E54: cleaning up never changes the result of a run."""
+    """Cleaning up never changes the result of a run."""
     case.run_before(Phase.SPILL)
     case.die(Phase.SPILL, "spill.sealed")
     real, refused = Path.iterdir, []
@@ -288,8 +293,9 @@ def test_a_directory_that_cannot_be_listed_does_not_fail_the_attempt(case: Case)
     case.assert_published_once()
 
 
+@pytest.mark.seed("000-14")
 def test_a_sweep_that_never_stops_takes_nothing_from_a_recovery_that_dies_and_goes_on(case: Case) -> None:
-    """000-14: sweeps beside every step of every phase, with an attempt killed in each; the result is the same."""
+    """Sweeps beside every step of every phase, with an attempt killed in each; the result is the same."""
     stop, rounds, child = case.root / "stop", case.root / "rounds", os.fork()
     if child == 0:
         count = 0

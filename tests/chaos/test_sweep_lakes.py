@@ -41,8 +41,9 @@ def data_files(case: Case) -> set[Path]:
     return set((case.root / "out").rglob("*.parquet"))
 
 
+@pytest.mark.seed("E35", "E36")
 def test_unpublished_files_in_a_table_go_when_the_recovery_is_over(lake: Case) -> None:
-    """E35, E36: killed tasks leave data files that no snapshot lists; commit removes them, a sweep what comes later."""
+    """Killed tasks leave data files that no snapshot lists; commit removes them, a sweep what comes later."""
     lake.run_before(Phase.DRAIN)
     lake.die(Phase.DRAIN, "drain.before-result")
     orphans = data_files(lake)

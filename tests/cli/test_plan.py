@@ -292,10 +292,11 @@ def test_exact_warns_of_an_owner_function_that_contradicts_where_records_were_go
     assert planner.value(*arguments, "same", "--exact")[1]["warnings"] == []
 
 
+@pytest.mark.seed("004-18")
 def test_a_table_that_cannot_be_appended_to_is_refused_by_name_in_the_plan(
     planner: Planner, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
-    """004-18: a Paimon table with a primary key needs writers that cdr has not."""
+    """A Paimon table with a primary key needs writers that cdr has not."""
     from pypaimon import CatalogFactory, Schema
 
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})

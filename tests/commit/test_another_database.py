@@ -22,11 +22,12 @@ def wish(empty_target: Target, fixture_checkpoint: FixtureCheckpoints) -> Recove
     return RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", empty_target.name)
 
 
+@pytest.mark.seed("E01")
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
 def test_it_is_refused_before_anything_is_made_and_names_the_recovery_that_did_it(
     wish: RecoveryRequest, empty_target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E01: with the first database, a second start attaches as ever."""
+    """With the first database, a second start attaches as ever."""
     repository, first, settings = inline.start(wish)
     inline.run_all(repository, first, settings)
     assert inline.start(wish)[1] == first
@@ -37,11 +38,12 @@ def test_it_is_refused_before_anything_is_made_and_names_the_recovery_that_did_i
     assert (empty_target.commits(), len(empty_target.rows())) == (1, RECORDS)
 
 
+@pytest.mark.seed("E01")
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
 def test_of_two_that_run_at_once_the_second_to_publish_is_refused(
     wish: RecoveryRequest, empty_target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E01: when it was created there was nothing to be seen."""
+    """When it was created there was nothing to be seen."""
     mine = inline.start(wish)
     monkeypatch.setenv("CDR_HOME", str(tmp_path / "another"))
     repository, recovery, settings = inline.start(wish)

@@ -35,6 +35,7 @@ def committer(sink: Sink, log: dict[int, CommitState]) -> TableCommitter:
     return TableCommitter(Rows(given[0], given[1], 1), given[2], lambda _: {})
 
 
+@pytest.mark.seed("E49", "E59")
 @pytest.mark.parametrize(
     ("shown", "log", "committed"),
     [
@@ -49,20 +50,21 @@ def committer(sink: Sink, log: dict[int, CommitState]) -> TableCommitter:
 def test_committed_is_what_is_recorded_or_visible(
     shown: tuple[int, ...], log: dict[int, CommitState], committed: set[int]
 ) -> None:
-    """E49, E59: a lost row and a forgotten snapshot do not make a commit unhappen."""
+    """A lost row and a forgotten snapshot do not make a commit unhappen."""
     assert committer(Sink(*shown), log).committed() == committed
 
 
+@pytest.mark.seed("E49")
 def test_what_is_recorded_is_not_looked_for_again() -> None:
-    """E49: its snapshot may have expired since, which leaves nothing in doubt."""
+    """Its snapshot may have expired since, which leaves nothing in doubt."""
     done = committer(Sink(), {1: CommitState.PUBLISHED})
     assert done.commit(Commit(1, (entry(0, 1, "a"),), None, 1))
     assert done.found == {1: True}
 
 
+@pytest.mark.seed("E60")
 @pytest.mark.parametrize(("user", "version", "what"), [("other", 1, "commits as other"), ("cdr-r", 9, "version 9")])
 def test_a_state_of_another_user_or_release_is_refused(user: str, version: int, what: str) -> None:
-    """E60, I4"""
     saved = CoordinatorState(user, {}, version)
     rows: Any = SimpleNamespace(
         repository=SimpleNamespace(coordinator_state=lambda _: saved), recovery=SimpleNamespace(id="r"), user="cdr-r"

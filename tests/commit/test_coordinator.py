@@ -72,9 +72,10 @@ def in_state(state: State) -> World:
     return world
 
 
+@pytest.mark.seed("004-20")
 @pytest.mark.parametrize(("name", "state", "reaction"), CELLS, ids=[f"{n}-{s}" for n, s, _ in CELLS])
 def test_every_event_in_every_state_is_what_the_table_says(name: str, state: State, reaction: Reaction) -> None:
-    """004-20: four states, every cell; nothing illegal changes what is committed."""
+    """Four states, every cell; nothing illegal changes what is committed."""
     assert TABLE[getattr(events, name)][state] is reaction
     world = in_state(state)
     if name == "CheckpointComplete" and state is State.RUNNING:
@@ -118,8 +119,9 @@ def test_without_a_checkpoint_to_restore_it_just_runs() -> None:
     assert world.coordinator.state is State.RUNNING
 
 
+@pytest.mark.seed("004-09", "004-10")
 def test_what_all_subtasks_handed_over_is_one_commit_when_the_checkpoint_completes_and_not_before() -> None:
-    """004-09, 004-10, I1: staged when everybody answered, visible only after completion."""
+    """Staged when every subtask has handed over, visible only after completion."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     assert world.target.ids == []
@@ -127,8 +129,9 @@ def test_what_all_subtasks_handed_over_is_one_commit_when_the_checkpoint_complet
     assert (world.target.ids, world.target.rows) == ([1], Counter("ab"))
 
 
+@pytest.mark.seed("E39")
 def test_a_subtask_without_an_entry_fails_the_job_and_nothing_is_committed() -> None:
-    """E39, I5: missing is a fault, empty is an answer."""
+    """Missing is a fault, empty is an answer."""
     world = World()
     world.hand(entry(0, 1, "a"))
     with pytest.raises(IllegalState, match="without an entry of subtask 1"):
@@ -140,8 +143,9 @@ def test_a_subtask_without_an_entry_fails_the_job_and_nothing_is_committed() -> 
     assert world.target.rows == Counter("a")
 
 
+@pytest.mark.seed("004-17", "E30")
 def test_abort_is_not_rollback_each_checkpoint_keeps_its_own_number() -> None:
-    """004-17, I9, E30: ten are prepared, only the last completes: all rows, ascending, under their own ids."""
+    """Ten are prepared, only the last completes: all rows, ascending, under their own ids."""
     world = World()
     for number in range(1, 11):
         world.hand(entry(0, number, f"a{number}"), entry(1, number, f"b{number}"))
@@ -163,8 +167,8 @@ def test_at_the_end_everything_is_one_commit_with_the_last_number() -> None:
     assert len(world.target.rows) == 6
 
 
+@pytest.mark.seed("004-12")
 def test_an_entry_is_handed_over_once_and_numbers_grow() -> None:
-    """004-12, I3"""
     for again in (entry(0, 2, "a"), entry(0, 2, "other"), entry(0, 1, "late")):
         world = World()
         world.hand(entry(0, 2, "a"))
@@ -181,8 +185,9 @@ def test_a_checkpoint_completes_once() -> None:
         world.complete(2)
 
 
+@pytest.mark.seed("004-13", "E38")
 def test_an_entry_of_a_dead_attempt_is_rejected_and_changes_nothing() -> None:
-    """004-13, E38: nobody but the current epoch hands over, and the rest goes on."""
+    """Only the current epoch hands over, and the rest goes on."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     for epoch in (EPOCH - 1, EPOCH + 1):
@@ -194,8 +199,9 @@ def test_an_entry_of_a_dead_attempt_is_rejected_and_changes_nothing() -> None:
     assert world.target.rows == Counter("abc")
 
 
+@pytest.mark.seed("004-24")
 def test_stale_staged_output_of_a_failed_attempt_is_dropped_with_one_subtask() -> None:
-    """004-24, I6, p=1: A hands over CK1 and fails before it completes; B replays the same records into CK2."""
+    """Attempt A hands over CK1 and fails before it completes; B replays the same records into CK2."""
     world = World(subtasks=1)
     world.hand(entry(0, 1, "records by A"))
     world.coordinator.deliver(CheckpointAborted(1))
@@ -205,8 +211,9 @@ def test_stale_staged_output_of_a_failed_attempt_is_dropped_with_one_subtask() -
     assert (world.target.ids, world.target.rows) == ([2], Counter(["records by B"]))
 
 
+@pytest.mark.seed("004-24")
 def test_stale_staged_output_of_a_failed_attempt_is_dropped_and_others_keep_theirs() -> None:
-    """004-24, I6, p=2: subtask 0 fails after both handed over CK1; subtask 1 has not failed, so its CK1 counts."""
+    """Subtask 0 fails after both handed over CK1; subtask 1 has not failed, so its CK1 counts."""
     world = World(subtasks=2)
     world.hand(entry(0, 1, "x by A"), entry(1, 1, "y"))
     world.coordinator.deliver(CheckpointAborted(1))
@@ -217,8 +224,9 @@ def test_stale_staged_output_of_a_failed_attempt_is_dropped_and_others_keep_thei
     assert world.target.rows == Counter(["x by B", "y", "z"])
 
 
+@pytest.mark.seed("004-24")
 def test_a_subtask_that_is_reset_while_its_commit_waits_fails_the_job_and_the_restore_commits_it() -> None:
-    """004-24: the reset overtakes the completion; nothing is lost, because the entries are durable."""
+    """The reset overtakes the completion; nothing is lost, because the entries are durable."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     world.coordinator.deliver(SubtaskReset(0, 1))
@@ -236,8 +244,9 @@ def test_a_reset_below_what_was_never_committed_fails_the_job() -> None:
         world.coordinator.deliver(SubtaskReset(0, 2))
 
 
+@pytest.mark.seed("004-12")
 def test_a_writer_that_restores_while_others_run_is_ignored() -> None:
-    """004-12: its entries are committed already, or will be made again."""
+    """Its entries are committed already, or will be made again."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     world.complete(1)
@@ -247,8 +256,9 @@ def test_a_writer_that_restores_while_others_run_is_ignored() -> None:
     assert world.target.rows == Counter("abc")
 
 
+@pytest.mark.seed("004-14", "004-16", "E29")
 def test_restoring_waits_for_every_subtask_and_then_commits_what_is_missing() -> None:
-    """004-14, 004-16, E29: completed, and the coordinator died before it could commit."""
+    """Completed, and the coordinator died before it could commit."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     world.coordinator = world.new()
@@ -269,9 +279,10 @@ def test_a_subtask_that_restores_an_older_checkpoint_or_twice_fails_the_job() ->
             world.coordinator.deliver(wrong)
 
 
+@pytest.mark.seed("004-14", "E44")
 @pytest.mark.parametrize("committed", range(5))
 def test_killed_in_the_middle_of_several_ids_it_goes_on_at_the_first_that_is_absent(committed: int) -> None:
-    """E44, 004-14, I3: four checkpoints are pending; the target holds a prefix of them."""
+    """Four checkpoints are pending; the target holds a prefix of them."""
     world = World()
     for number in range(1, 5):
         world.hand(entry(0, number, f"a{number}"), entry(1, number))
@@ -282,8 +293,9 @@ def test_killed_in_the_middle_of_several_ids_it_goes_on_at_the_first_that_is_abs
     assert set(world.target.rows.values()) == {1}
 
 
+@pytest.mark.seed("E49", "E59")
 def test_what_the_targets_history_has_forgotten_below_the_latest_is_not_committed_again() -> None:
-    """E49, E59: ids are ascending, so everything below the latest is in the target."""
+    """Ids are ascending, so everything below the latest is in the target."""
     world = World()
     for number in (1, 2, 3):
         world.hand(entry(0, number, f"a{number}"), entry(1, number))
@@ -293,9 +305,10 @@ def test_what_the_targets_history_has_forgotten_below_the_latest_is_not_committe
     assert world.target.ids == [3]
 
 
+@pytest.mark.seed("004-05", "004-21")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_its_memory_can_be_lost_at_any_time(when: str) -> None:
-    """004-05, 004-21: restarted while it holds state, before or after the commit: the result is the same."""
+    """Restarted while it holds state, before or after the commit: the result is the same."""
     world = World()
     for number in range(1, 6):
         world.hand(entry(0, number, f"a{number}"), entry(1, number, f"b{number}"))
@@ -308,8 +321,9 @@ def test_its_memory_can_be_lost_at_any_time(when: str) -> None:
     assert set(world.target.rows.values()) == {1}
 
 
+@pytest.mark.seed("004-21")
 def test_a_started_coordinator_is_never_reset() -> None:
-    """004-21: whoever restarts makes a new one; the old one is no use any more."""
+    """A restart makes a new coordinator; the old one refuses everything."""
     world = World()
     with pytest.raises(IllegalState):
         world.coordinator.deliver(ResetToCheckpoint(1))
@@ -330,8 +344,9 @@ def test_a_commit_that_fails_ends_the_coordinator_and_the_next_one_decides_by_th
     assert world.target.rows == Counter("ab")
 
 
+@pytest.mark.seed("004-11")
 def test_entries_leave_the_memory_after_their_commit_and_stay_few_over_a_thousand_checkpoints() -> None:
-    """004-11, I2: nothing is dropped before its commit, nothing is kept after."""
+    """Nothing is dropped before its commit, nothing is kept after."""
     world, most = World(), 0
     for number in range(1, 1001):
         world.hand(entry(0, number, f"a{number}"), entry(1, number))
@@ -346,7 +361,7 @@ def test_entries_leave_the_memory_after_their_commit_and_stay_few_over_a_thousan
 
 
 def test_a_checkpoint_cannot_begin_while_it_restores() -> None:
-    """I2: the state that would be saved does not know yet what is committed."""
+    """The state that would be saved does not know yet what is committed."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1))
     world.coordinator = world.new()
@@ -359,8 +374,9 @@ def test_a_checkpoint_cannot_begin_while_it_restores() -> None:
     assert world.target.ids == [1]
 
 
+@pytest.mark.seed("004-02", "004-06")
 def test_its_durable_state_holds_no_output_whatever_it_has_in_memory() -> None:
-    """004-02, 004-06: it is saved before any subtask is asked, and says only what listeners have seen."""
+    """It is saved before any subtask is asked, and says only what listeners have seen."""
     world = World()
     world.hand(entry(0, 1, "a"), entry(1, 1, "b"))
     world.coordinator.deliver(CheckpointCoordinator(2))
@@ -370,7 +386,7 @@ def test_its_durable_state_holds_no_output_whatever_it_has_in_memory() -> None:
 
 
 def test_the_last_commit_is_made_even_when_it_is_empty_and_carries_the_watermark() -> None:
-    """I8: an empty commit that has to be there says how far everything is."""
+    """An empty commit that has to be there says how far everything is."""
     world = World()
     world.target.final = 2
     world.hand(entry(0, 1, "a", watermark=5), entry(1, 1, watermark=7))
@@ -390,7 +406,7 @@ def test_a_checkpoint_without_output_makes_no_commit() -> None:
 
 
 def test_the_watermark_of_a_commit_is_frozen_with_its_checkpoint() -> None:
-    """I7: what a subtask says for the next checkpoint changes nothing of this one."""
+    """What a subtask says for the next checkpoint changes nothing of this one."""
     world = World()
     world.hand(entry(0, 1, "a", watermark=10), entry(1, 1, "b", watermark=20), entry(0, 2, "c", watermark=99))
     world.complete(1)
@@ -399,8 +415,9 @@ def test_the_watermark_of_a_commit_is_frozen_with_its_checkpoint() -> None:
     assert [each.watermark for each in world.target.commits] == [10, 50]
 
 
+@pytest.mark.seed("004-27")
 def test_both_ways_of_committing_publish_the_same_rows_and_the_same_last_watermark() -> None:
-    """004-27: the same entries by the coordinator as they complete, and by the classic way at the end."""
+    """The same entries by the coordinator as they complete, and by the classic way at the end."""
     said = [(5, 9, False), (7, None, True), (12, 11, False)]
     worlds = World(), World(together=True)
     for world in worlds:
@@ -456,8 +473,8 @@ def test_another_thread_cannot_call_it() -> None:
     assert world.coordinator.state is State.RUNNING
 
 
+@pytest.mark.seed("E60")
 def test_committables_of_the_first_version_count_as_active_and_unknown_ones_are_refused() -> None:
-    """E60"""
     value = entry(0, 1, "a", watermark=5, idle=True).to_json()
     assert Committable.from_json(value) == entry(0, 1, "a", watermark=5, idle=True)
     old = {key: each for key, each in value.items() if key != "idle"} | {"version": 1}

@@ -25,10 +25,11 @@ def own_postgres() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.mark.seed("E45", "E46")
 def test_without_a_database_nothing_is_published_and_nothing_that_is_published_counts_as_done(
     own_postgres: Postgres, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E45, E46: away at the intent, at the last look at the epoch, and at the record; each retry meets the next one."""
+    """Away at the intent, at the last look at the epoch, and at the record; each retry meets the next one."""
     monkeypatch.setenv("CDR_DATABASE_URL", own_postgres.create())
     target, checkpoint = ParquetTarget(tmp_path), fixture_checkpoint("a_p3_thr0", 2)
     wish = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", target.name)

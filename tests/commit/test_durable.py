@@ -34,11 +34,11 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and ".db" not in path.name and path.name != "LATEST"]
 
 
+@pytest.mark.seed("004-07")
 @pytest.mark.parametrize("empty_target", ["parquet", "iceberg", "paimon"], indirect=True)
 def test_prepared_files_are_closed_and_on_the_disk_when_they_are_handed_over(
     target: Target, tmp_path: Path, synced: set[int]
 ) -> None:
-    """004-07"""
     before = set(files_of(tmp_path))
     prepare(target.name, "a", [1, 2, 3])
     (new,) = set(files_of(tmp_path)) - before
@@ -56,8 +56,8 @@ def test_everything_a_publication_consists_of_is_synced(empty_target: Target, tm
     assert [path for path in files if path.stat().st_ino not in synced] == []
 
 
+@pytest.mark.seed("004-23")
 def test_a_paimon_snapshot_carries_the_watermark_and_it_never_falls(tmp_path: Path) -> None:
-    """004-23"""
     target = PaimonTarget(tmp_path)
     sink: Any = sink_for(target.name)
     sink.create(SCHEMA)

@@ -43,11 +43,29 @@ def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int) -> Ex
     return explorer
 
 
+@pytest.mark.seed(
+    "004-05",
+    "004-16",
+    "004-20",
+    "004-24",
+    "E29",
+    "E37",
+    "E40",
+    "E41",
+    "E42",
+    "E43",
+    "E44",
+    "E45",
+    "E46",
+    "E47",
+    "E48",
+    "E51",
+)
 @pytest.mark.parametrize(("driver", "fewer"), [(Driver, 0), (Uneven, 1)])
 def test_no_order_of_deaths_and_successors_publishes_anything_twice_or_never(
     draining: tuple[bytes, str], driver: type[Driver], fewer: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """I1 to I9, E29, E37, E40 to E48, E51, 004-05, 004-16, 004-20, 004-24: two attempts alive, three deaths."""
+    """Two attempts alive, three deaths."""
     explorer = explore(draining, driver, KILLS - fewer)
     with capsys.disabled():
         print(f"\n{driver.__name__}, at most {KILLS - fewer} deaths: {explorer.size}")
@@ -70,11 +88,12 @@ def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[
     assert every.reached == known.reached
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("driver", [Driver, AtEnd])
 def test_no_loss_of_the_databases_last_transactions_publishes_anything_twice(
     draining: tuple[bytes, str], driver: type[Driver], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """E59: any number of transactions lost with a death (``EXPLORE_KILLS=4``: with two of them); who cannot know what
+    """Any number of transactions lost with a death (``EXPLORE_KILLS=4``: with two of them); who cannot know what
     was committed stops, who can goes on.
     """
     explorer = LosingExplorer(MemoryDatabase(draining[0]), draining[1], driver)
@@ -162,9 +181,9 @@ class UnsuspectingAtEnd(AtEnd):
     coordinator_type = Unsuspecting
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("driver", [UnsuspectingDriver, UnsuspectingAtEnd])
 def test_who_believes_a_database_that_lost_rows_is_found(draining: tuple[bytes, str], driver: type[Driver]) -> None:
-    """E59"""
     explorer = LosingExplorer(MemoryDatabase(draining[0]), draining[1], driver)
     with pytest.raises((Violation, InDoubt), match="twice"):
         explorer.explore(LOSSES)

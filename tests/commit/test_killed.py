@@ -54,12 +54,12 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.seed("E40", "E41", "E42", "E43", "E45")
 @pytest.mark.parametrize("empty_target", ["parquet", "s3", "iceberg", "paimon"], indirect=True)
 @pytest.mark.parametrize("step", [*BEFORE, *AFTER])
 def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
     target: Target, tmp_path: Path, step: str
 ) -> None:
-    """E40, E41, E42, E43, E45"""
     log, what = tmp_path / "log", publication("me", prepare(target.name, "a", [1, 2, 3], "me"))
     assert wait(commit_in_child(target, what, log, f"{step}=kill")) == -signal.SIGKILL
     assert (tmp_path / "fired").read_text() == f"{step} kill\n"
@@ -69,11 +69,12 @@ def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
     assert (target.commits(), len(target.rows())) == (1, 3)
 
 
+@pytest.mark.seed("E48", "E56")
 @pytest.mark.parametrize("step", ["commit.before-publish", "publish.before"])
 def test_a_zombie_between_look_up_and_publish_finds_its_successors_publication(
     target: Target, tmp_path: Path, step: str
 ) -> None:
-    """E48, E56: stopped right before the step that publishes, and it publishes nothing; its fence would not have
+    """Stopped right before the step that publishes, and it publishes nothing; its fence would not have
     stopped it any more.
     """
     log, hold = tmp_path / "log", tmp_path / "hold"
@@ -106,11 +107,11 @@ def recovery(
     repository.close()
 
 
+@pytest.mark.seed("004-16", "E43")
 @pytest.mark.parametrize("empty_target", ["s3", "iceberg", "paimon", "paimon-s3"], indirect=True)
 def test_a_whole_commit_phase_killed_between_publish_and_record_finds_what_it_published(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:
-    """E43, 004-16"""
     repository, recovery_id, settings = recovery
     assert Victim(Phase.COMMIT, recovery_id, "publish.after=kill", tmp_path / "fired").wait() == -signal.SIGKILL
     result = inline.run(repository, recovery_id, Phase.COMMIT, settings)
@@ -120,11 +121,11 @@ def test_a_whole_commit_phase_killed_between_publish_and_record_finds_what_it_pu
     assert (str(entry.state), entry.location) == ("DONE", result["location"])
 
 
+@pytest.mark.seed("E48", "E56")
 @pytest.mark.parametrize("empty_target", ["iceberg", "paimon"], indirect=True)
 def test_a_whole_commit_phase_that_wakes_after_its_successor_finished_changes_nothing(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:
-    """E48, E56"""
     repository, recovery_id, settings = recovery
     hold = tmp_path / "hold"
     hold.touch()
@@ -138,11 +139,12 @@ def test_a_whole_commit_phase_that_wakes_after_its_successor_finished_changes_no
     assert (empty_target.commits(), len(empty_target.rows())) == (1, 1878)
 
 
+@pytest.mark.seed("E43")
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
 def test_what_is_published_is_recorded_though_others_have_removed_its_files_since(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:
-    """E43: whoever tends a table rewrites files and removes the old ones; a retry does not need them any more."""
+    """Upkeep of a table rewrites files and removes the old ones; a retry does not need them any more."""
     repository, recovery_id, settings = recovery
     assert Victim(Phase.COMMIT, recovery_id, "publish.after=kill", tmp_path / "fired").wait() == -signal.SIGKILL
     data = [path for path in tmp_path.rglob("*.parquet") if path.is_file()]
@@ -155,11 +157,11 @@ def test_what_is_published_is_recorded_though_others_have_removed_its_files_sinc
     assert (str(entry.state), entry.location) == ("DONE", result["location"])
 
 
+@pytest.mark.seed("E50")
 @pytest.mark.parametrize("empty_target", ["parquet"], indirect=True)
 def test_what_is_not_published_is_read_again_by_every_attempt(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:
-    """E50"""
     repository, recovery_id, settings = recovery
     assert Victim(Phase.COMMIT, recovery_id, "publish.before=kill", tmp_path / "fired").wait() == -signal.SIGKILL
     next(path for path in tmp_path.rglob("*.parquet") if path.is_file()).unlink()

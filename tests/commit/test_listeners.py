@@ -40,9 +40,10 @@ def test_a_listener_is_told_of_every_commit_in_order_and_its_state_is_saved() ->
     assert world.store.saved == {"recorder": {"up_to": 3}}
 
 
+@pytest.mark.seed("004-22", "E51")
 @pytest.mark.parametrize("dies", ["before", "after"])
 def test_killed_between_commit_and_effect_or_before_its_state_is_saved_it_is_told_again(dies: str) -> None:
-    """004-22, E51: the effect is idempotent, so twice told is once done."""
+    """The effect is idempotent, so twice told is once done."""
     recorder = Recorder()
     world = World(listeners=[recorder])
     world.hand(entry(0, 1, "a"), entry(1, 1))

@@ -77,11 +77,12 @@ def behind(
         yield left, recovery, settings
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("mode", ["per-checkpoint"], indirect=True)
 def test_a_drain_that_would_go_back_behind_a_publication_stops_before_it_forgets_anything(
     behind: tuple[Repository, str, Settings], target: ParquetTarget
 ) -> None:
-    """E59: what it drained again would be published again."""
+    """What it drained again would be published again."""
     repository, recovery, settings = behind
     number = target.properties()[COMMIT_ID]  # a checkpoint before the first output publishes nothing
     for _ in range(2):
@@ -91,11 +92,12 @@ def test_a_drain_that_would_go_back_behind_a_publication_stops_before_it_forgets
     assert (target.commits(), repository.checkpoints(recovery)) == (1, ())
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("mode", ["at-end"], indirect=True)
 def test_at_the_end_the_same_output_under_the_same_number_is_found_and_recorded(
     behind: tuple[Repository, str, Settings], target: ParquetTarget
 ) -> None:
-    """E59: the phases are done again, and the look-up tells that there is nothing to publish."""
+    """The phases are done again, and the look-up tells that there is nothing to publish."""
     repository, recovery, settings = behind
     inline.run(repository, recovery, Phase.DRAIN, settings)
     result = inline.run(repository, recovery, Phase.COMMIT, settings)
@@ -106,11 +108,12 @@ def test_at_the_end_the_same_output_under_the_same_number_is_found_and_recorded(
     assert receipt["publication"]["found_by_look_up"] is True
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("mode", ["at-end"], indirect=True)
 def test_a_ledger_file_of_a_lost_attempt_counts_only_if_it_is_the_same(
     behind: tuple[Repository, str, Settings], target: ParquetTarget
 ) -> None:
-    """E59: an epoch that is given out again finds the file of its first use."""
+    """An epoch that is given out again finds the file of its first use."""
     repository, recovery, settings = behind
     (ledger,) = Path(settings.workspace).rglob("ledger.parquet")
     ledger.write_bytes(ledger.read_bytes()[:-1])
@@ -121,11 +124,12 @@ def test_a_ledger_file_of_a_lost_attempt_counts_only_if_it_is_the_same(
     assert (target.commits(), len(target.rows())) == (1, RECORDS)
 
 
+@pytest.mark.seed("E59")
 @pytest.mark.parametrize("mode", ["at-end"], indirect=True)
 def test_at_the_end_under_another_number_it_stops_and_publishes_nothing(
     behind: tuple[Repository, str, Settings], target: ParquetTarget
 ) -> None:
-    """E59: nobody would find it under the new number."""
+    """No look-up would find it under the new number."""
     repository, recovery, settings = behind
     attempt = repository.begin_attempt(recovery, Phase.DRAIN, inline.own_runner("drain"))
     assert attempt is not None

@@ -35,8 +35,8 @@ def test_a_target_that_is_always_faster_ends_the_attempt_and_not_the_recovery(
     assert log.rows == ["intent on 0"] * 5
 
 
+@pytest.mark.seed("E40")
 def test_the_intent_is_durable_before_the_target_is_touched(tmp_path: Path) -> None:
-    """E40"""
 
     class Asking(ParquetSink):
         def publish(self, base: str, publication: Publication) -> Published:
@@ -48,9 +48,10 @@ def test_the_intent_is_durable_before_the_target_is_touched(tmp_path: Path) -> N
     assert log.rows == ["intent on 0", "published 1"]
 
 
+@pytest.mark.seed("E48")
 @pytest.mark.parametrize("kind", ["none", "checkpoint"])
 def test_who_was_overtaken_is_stopped_right_before_the_step_that_publishes(tmp_path: Path, kind: str) -> None:
-    """E48: the tables have their own test of it."""
+    """The tables have their own test of it."""
     log = Log()
     log.fenced = True
     sink: Sink = NoneSink() if kind == "none" else CheckpointSink(str(tmp_path), b"metadata", {"files": []})

@@ -107,11 +107,11 @@ def test_a_table_with_the_columns_in_another_order_is_as_good(empty_target: Targ
     assert sorted((row["who"], row["pos"]) for row in empty_target.rows()) == [("me", 4), ("me", 5)]
 
 
+@pytest.mark.seed("004-18")
 @TABLES
 def test_a_request_to_a_table_of_another_job_is_refused_before_anything_is_made(
     empty_target: Target, fixture_checkpoint: FixtureCheckpoints
 ) -> None:
-    """004-18"""
     sink_for(empty_target.name).create(SCHEMA)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", empty_target.name)
@@ -119,6 +119,7 @@ def test_a_request_to_a_table_of_another_job_is_refused_before_anything_is_made(
         check(request, load())
 
 
+@pytest.mark.seed("004-15", "004-18")
 @pytest.mark.parametrize(
     ("keys", "options", "said"),
     [
@@ -132,7 +133,7 @@ def test_a_request_to_a_table_of_another_job_is_refused_before_anything_is_made(
 def test_a_paimon_table_of_another_kind_is_refused_by_name(
     tmp_path: Path, keys: dict[str, Any], options: dict[str, str], said: str
 ) -> None:
-    """004-18, 004-15: with a primary key a commit in doubt would ask for writers that start anew; there are none."""
+    """With a primary key a commit in doubt would ask for writers that start anew; there are none."""
     from pypaimon import CatalogFactory, Schema
 
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
@@ -196,10 +197,10 @@ def test_a_server_that_lets_a_name_be_taken_twice_is_refused(bucket: Bucket, mon
         sink_for(f"parquet:{bucket.uri()}").refuse_early(SCHEMA)
 
 
+@pytest.mark.seed("E49")
 def test_an_iceberg_publication_that_was_rolled_back_is_in_doubt(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """E49"""
     target: Any = make_target("iceberg", tmp_path, request)
     sink = sink_for(target.name)
     sink.create(SCHEMA)
@@ -212,9 +213,10 @@ def test_an_iceberg_publication_that_was_rolled_back_is_in_doubt(
         publish_once(sink, "me", 1, publication("me"), Log())
 
 
+@pytest.mark.seed("E49")
 @TABLES
 def test_an_intent_on_a_table_that_was_made_anew_is_in_doubt(empty_target: Any, tmp_path: Path) -> None:
-    """E49: whether the old table held the commit is nowhere to be read any more."""
+    """Whether the old table held the commit is nowhere to be read any more."""
     import shutil
 
     sink, log = sink_for(empty_target.name), Log()

@@ -38,16 +38,16 @@ def test_a_publication_is_visible_with_everything_that_was_there_before(target: 
     assert [positions(target, user) for user in ("one", "two", "three")] == [[1, 2, 3]] * 3
 
 
+@pytest.mark.seed("004-14", "E41")
 def test_the_same_publication_twice_is_there_once(target: Target) -> None:
-    """004-14, E41"""
     first, _ = once(target, Log(), name="a")
     second, found = once(target, Log(), name="b")
     assert (second, found) == (first, True)
     assert (target.commits(), positions(target)) == (1, [1, 2, 3])
 
 
+@pytest.mark.seed("E44")
 def test_several_commits_of_one_user_are_told_apart_and_resumed_at_the_first_that_is_absent(target: Target) -> None:
-    """E44"""
     for commit_id in (3, 5):
         once(target, Log(), name=f"c{commit_id}", commit_id=commit_id)
     for commit_id, expected in ((3, True), (5, True), (8, False)):
@@ -55,8 +55,8 @@ def test_several_commits_of_one_user_are_told_apart_and_resumed_at_the_first_tha
     assert [entry.commit_id for entry in sink_for(target.name).look_up("me").published] == [3, 5, 8]
 
 
+@pytest.mark.seed("E43")
 def test_published_but_not_recorded_is_found_and_not_published_again(target: Target) -> None:
-    """E43"""
     sink = sink_for(target.name)
     log = Log()
     log.intend(sink.look_up("me").base)
@@ -66,8 +66,8 @@ def test_published_but_not_recorded_is_found_and_not_published_again(target: Tar
     assert target.commits() == 1
 
 
+@pytest.mark.seed("004-13", "E48")
 def test_who_was_paused_after_its_look_up_cannot_publish_after_its_successor(target: Target) -> None:
-    """E48, 004-13"""
     zombie = sink_for(target.name)
     base = zombie.look_up("me").base
     late = publication("me", prepare(target.name, "zombie", [7]))
@@ -77,8 +77,8 @@ def test_who_was_paused_after_its_look_up_cannot_publish_after_its_successor(tar
     assert (target.commits(), positions(target)) == (1, [1, 2, 3])
 
 
+@pytest.mark.seed("E47")
 def test_a_fenced_committer_publishes_nothing(target: Target) -> None:
-    """E47"""
     log = Log()
     log.fenced = True
     with pytest.raises(Fenced):
@@ -86,8 +86,8 @@ def test_a_fenced_committer_publishes_nothing(target: Target) -> None:
     assert target.rows() == []
 
 
+@pytest.mark.seed("E46")
 def test_a_database_that_is_down_before_the_intent_keeps_anything_from_being_published(target: Target) -> None:
-    """E46"""
 
     class Down(Log):
         def intend(self, base: str) -> None:
@@ -119,8 +119,8 @@ class LostAnswer(Publishing):
         raise ConnectionResetError("the line is dead")
 
 
+@pytest.mark.seed("E43")
 def test_a_lost_answer_is_looked_up(target: Target) -> None:
-    """E43"""
     log = Log()
     file = prepare(target.name, "a", [1, 2, 3], "me")
     published, _ = publish_once(LostAnswer(sink_for(target.name)), "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
@@ -128,8 +128,8 @@ def test_a_lost_answer_is_looked_up(target: Target) -> None:
     assert (target.commits(), positions(target)) == (1, [1, 2, 3])
 
 
+@pytest.mark.seed("E42", "E52")
 def test_a_lost_answer_of_something_that_did_not_happen_is_no_success_and_no_file_goes(target: Target) -> None:
-    """E42, E52"""
     sink = LostAnswer(sink_for(target.name))
     sink.applied = False
     log = Log()
@@ -142,10 +142,10 @@ def test_a_lost_answer_of_something_that_did_not_happen_is_no_success_and_no_fil
     assert positions(target) == [1, 2, 3]
 
 
+@pytest.mark.seed("E43")
 def test_a_fault_after_the_very_step_that_publishes_is_looked_up(
     target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """E43"""
     monkeypatch.setenv("CDR_FAULTS", "publish.after=raise")
     monkeypatch.setenv("CDR_FAULTS_LOG", str(tmp_path / "fired"))
     once(target, Log())
@@ -170,8 +170,8 @@ class Overtaken(Publishing):
             raise
 
 
+@pytest.mark.seed("E47")
 def test_somebody_elses_publication_in_between_is_a_conflict_and_both_are_visible_in_the_end(target: Target) -> None:
-    """E47"""
     log, sink = Log(), Overtaken(sink_for(target.name), target)
     publish_once(sink, "me", 1, publication("me", prepare(target.name, "a", [1, 2, 3], "me")), log)  # type: ignore[arg-type]  # by __getattr__
     assert sink.conflicts == 1
@@ -179,10 +179,11 @@ def test_somebody_elses_publication_in_between_is_a_conflict_and_both_are_visibl
     assert (positions(target), positions(target, FOREIGN), target.commits()) == ([1, 2, 3], [0], 2)
 
 
+@pytest.mark.seed("E48")
 def test_the_epoch_is_asked_for_when_nothing_is_left_to_do_but_the_step_that_publishes(
     target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """E48: after every look at the files; who is overtaken by then leaves nothing."""
+    """After every look at the files; who is overtaken by then leaves nothing."""
     file, log = prepare(target.name, "a", [1, 2, 3], "me"), Log()
     gone = type(file)(file.path.replace("a.parquet", "gone.parquet"), file.records, file.bytes, file.crc32c)
     log.fenced = True
@@ -196,8 +197,9 @@ def test_the_epoch_is_asked_for_when_nothing_is_left_to_do_but_the_step_that_pub
     assert (target.commits(), target.rows()) == (0, [])
 
 
+@pytest.mark.seed("E59")
 def test_another_publication_under_the_same_number_is_in_doubt_and_not_taken_for_ours(target: Target) -> None:
-    """E59: the database lost its rows and gave the number out again."""
+    """The database lost its rows and gave the number out again."""
     file = prepare(target.name, "a", [1, 2, 3], "me")
     first = publish_once(sink_for(target.name), "me", 1, publication("me", file, proof_sha256="aa"), Log())[0]
     assert sink_for(target.name).look_up("me").published[0].proof == "aa"
@@ -210,8 +212,9 @@ def test_another_publication_under_the_same_number_is_in_doubt_and_not_taken_for
     assert again == (first, True)
 
 
+@pytest.mark.seed("E01")
 def test_the_same_source_by_another_recovery_is_refused_and_another_source_is_not(target: Target) -> None:
-    """E01: two databases know nothing of each other; the target they share does."""
+    """Two databases know nothing of each other; the target they share does."""
     file = prepare(target.name, "a", [1, 2, 3], "me")
     publish_once(sink_for(target.name), "me", 1, publication("me", file, source_metadata_sha256="s1"), Log())
     target.foreign()
@@ -225,8 +228,8 @@ def test_the_same_source_by_another_recovery_is_refused_and_another_source_is_no
     assert (positions(target), positions(target, "you")) == ([1, 2, 3, 4], [1, 2, 3])
 
 
+@pytest.mark.seed("E50")
 def test_a_prepared_file_that_is_missing_or_cut_is_named_and_nothing_is_published(target: Target) -> None:
-    """E50"""
     sink = sink_for(target.name)
     kept, lost = prepare(target.name, "kept", [1]), prepare(target.name, "lost", [2])
     gone = type(lost)(lost.path.replace("lost", "gone"), lost.records, lost.bytes, lost.crc32c)
@@ -250,8 +253,8 @@ def test_a_prepared_file_with_other_bytes_is_refused(target: Target) -> None:
         sink.open_file(type(file)(file.path, file.records, file.bytes, file.crc32c ^ 1))
 
 
+@pytest.mark.seed("E49")
 def test_an_intent_older_than_what_the_target_still_shows_is_in_doubt(target: Target) -> None:
-    """E49"""
     log = Log()
     log.intend(sink_for(target.name).look_up("me").base)
     for _ in range(3):

@@ -65,8 +65,8 @@ def test_stock_pypaimon_loses_commits_that_it_has_acknowledged(tmp_path: Path, m
     assert len(visible(target)) == 1
 
 
+@pytest.mark.seed("004-13", "E47")
 def test_with_the_same_window_nothing_of_ours_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """004-13, E47"""
     target = PaimonTarget(tmp_path)
     sink_for(target.name).create(SCHEMA)
     widen(monkeypatch)
@@ -84,9 +84,10 @@ def test_with_the_same_window_nothing_of_ours_is_lost(tmp_path: Path, monkeypatc
     assert len(manifests) == 2 * 3, "who lost the race has taken its manifests away"
 
 
+@pytest.mark.seed("E47")
 @pytest.mark.timeout(1800)
 def test_two_committers_again_and_again_what_is_acknowledged_is_visible(target: Target, tmp_path: Path) -> None:
-    """E47: each commits under a user of its own, as two recoveries to one table do."""
+    """Each commits under a user of its own, as two recoveries to one table do."""
 
     def commit(number: int) -> None:
         who, sink = f"c{number}", sink_for(target.name)
@@ -101,9 +102,9 @@ def test_two_committers_again_and_again_what_is_acknowledged_is_visible(target: 
     assert target.commits() == 2 * rounds(target)
 
 
+@pytest.mark.seed("E47")
 @pytest.mark.parametrize("empty_target", ["iceberg-postgresql"], indirect=True)
 def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp_path: Path) -> None:
-    """E47"""
 
     def commit(number: int) -> None:
         for pos in range(5):
@@ -115,8 +116,9 @@ def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp
     assert target.commits() == 5
 
 
+@pytest.mark.seed("E47", "E48")
 def test_two_attempts_at_the_same_commits_publish_each_of_them_once(target: Target, tmp_path: Path) -> None:
-    """E47, E48: the same user and ids from two processes at once, as a zombie and its successor."""
+    """The same user and ids from two processes at once, as a zombie and its successor."""
 
     def commit(number: int) -> None:
         sink = sink_for(target.name)

@@ -34,14 +34,16 @@ def align(*checkpoints: dict[int, object], subtasks: int = 2) -> list[int | None
     return found
 
 
+@pytest.mark.seed("004-23", "E65")
 def test_the_slowest_subtask_decides() -> None:
-    """004-23, E65: [1000, 0] gives 0, not 1000."""
+    """[1000, 0] gives 0, not 1000."""
     assert align({0: 1000, 1: 0}) == [0]
     assert align({0: 0, 1: 1000}) == [0]
 
 
+@pytest.mark.seed("E65")
 def test_a_subtask_without_a_watermark_holds_everybody_back() -> None:
-    """E65: missing is the lowest."""
+    """Missing is the lowest."""
     assert align({0: 1000, 1: None}) == [None]
     assert align({0: 1000, 1: 5}, {0: 1001, 1: None}) == [5, 5]
 
@@ -79,7 +81,6 @@ def test_it_is_asked_in_order() -> None:
 
 
 def test_it_never_falls_whatever_is_said() -> None:
-    """I7"""
     luck = random.Random(7)
     for _ in range(200):
         words: list[dict[int, object]] = [

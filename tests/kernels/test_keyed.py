@@ -145,9 +145,10 @@ def test_one_pass_and_the_general_way_find_the_same(kind: str, drawn: st.DataObj
     assert scanned.stretches_of_windows() == (runs, counts)
 
 
+@pytest.mark.seed("001-22")
 @pytest.mark.parametrize("chunks", range(1, 10))
 def test_records_cut_at_every_byte_into_up_to_nine_chunks_over_both_states_are_sorted_alike(chunks: int) -> None:
-    """001-22: also inside the length field and the key, and with both states in one element."""
+    """Also inside the length field and the key, and with both states in one element."""
     elements = [
         record("STRING", "one", ""),
         WATERMARK,
@@ -225,8 +226,9 @@ def test_stretches_get_room_when_they_need_it() -> None:
     assert scanned.in_one_pass() == (len(elements), scanned.in_the_general_way())
 
 
+@pytest.mark.seed("001-11")
 def test_only_what_crosses_a_border_between_two_fillings_spans() -> None:
-    """001-11: once each, however many fillings it takes."""
+    """Once each, however many fillings it takes."""
     exact = record("LONG", 1, "x" * 50)
     size = len(exact) + 4
     for page, spanning in ((size, 0), (size + 1, 4), (size // 2, 5), (5 * size, 0)):

@@ -31,11 +31,12 @@ def read(source: ChannelBytes, page: ReadPage, spool: Path) -> list[bytes]:
     return found
 
 
+@pytest.mark.seed("001-22")
 @pytest.mark.parametrize("chunks", range(1, 10))
 def test_records_cut_at_every_byte_into_up_to_nine_chunks_over_both_states_are_whole_again(
     tmp_path: Path, chunks: int
 ) -> None:
-    """001-22: also inside the length field, and with the border of input and output state at every cut."""
+    """Also inside the length field, and with the border of input and output state at every cut."""
     data = b"".join(STREAM)
     page = ReadPage(7)
     for first in range(len(data) + 1):
@@ -55,8 +56,9 @@ def test_any_page_size_gives_the_same_elements_and_every_byte_passes_it(tmp_path
     assert page.counts.allocations == 1
 
 
+@pytest.mark.seed("001-11")
 def test_a_record_that_ends_exactly_with_the_page_does_not_span(tmp_path: Path) -> None:
-    """001-11: the page is given back both at the end of a record and inside one."""
+    """The page is given back both at the end of a record and inside one."""
     exact = record(b"x" * (16 - 5))
     page = ReadPage(16)
     assert read(channel([exact * 3]), page, tmp_path) == [exact[4:]] * 3
@@ -75,9 +77,10 @@ def test_batches_of_any_size_hand_on_the_same_elements(
     assert read(channel([b"".join(stream)]), ReadPage(16), tmp_path) == whole
 
 
+@pytest.mark.seed("001-12")
 @pytest.mark.parametrize("size", [SPOOLED_FROM - 1, SPOOLED_FROM, SPOOLED_FROM + 1, 6 * KIB * KIB])
 def test_a_record_from_five_megabytes_on_has_a_file_of_its_own_while_it_is_looked_at(tmp_path: Path, size: int) -> None:
-    """001-12: 6 MB over 4 KiB pages survives, between small records, and its file is removed."""
+    """6 MB over 4 KiB pages survives, between small records, and its file is removed."""
     big = record(np.random.default_rng(7).bytes(size - 5))
     assert len(big) == size
     page = ReadPage(4 * KIB)
@@ -95,8 +98,9 @@ def test_a_record_from_five_megabytes_on_has_a_file_of_its_own_while_it_is_looke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.seed("001-13")
 def test_an_error_while_a_long_record_is_looked_at_removes_its_file_and_gives_the_page_back(tmp_path: Path) -> None:
-    """001-13: whatever goes wrong, nothing stays behind."""
+    """Whatever goes wrong, nothing stays behind."""
     source = channel([record(bytes(SPOOLED_FROM))])
     page = ReadPage(4 * KIB)
 
@@ -143,8 +147,9 @@ def test_a_status_or_flag_that_flink_does_not_have_is_an_error_with_its_offset(
     assert caught.value.where.offset == len(STREAM[0])
 
 
+@pytest.mark.seed("000-19", "001-03", "001-05")
 def test_nothing_is_allocated_before_the_first_request_and_the_same_memory_serves_all() -> None:
-    """000-19, 001-03, 001-05: giving back flips a flag, it frees nothing."""
+    """Giving back flips a flag, it frees nothing."""
     page = ReadPage(4 * KIB)
     assert page.counts.allocations == 0
     first = page.take()
@@ -157,8 +162,9 @@ def test_nothing_is_allocated_before_the_first_request_and_the_same_memory_serve
     assert page.counts == PageCounts(allocations=1, bytes=30)
 
 
+@pytest.mark.seed("001-04")
 def test_asking_for_the_page_while_it_is_out_is_an_error() -> None:
-    """001-04: never a second page, never the same memory twice."""
+    """Never a second page, never the same memory twice."""
     page = ReadPage(4 * KIB)
     page.take()
     with pytest.raises(IllegalState, match="still in use"):
@@ -166,8 +172,9 @@ def test_asking_for_the_page_while_it_is_out_is_an_error() -> None:
     assert page.counts.allocations == 1
 
 
+@pytest.mark.seed("001-15")
 def test_a_closed_page_is_free_and_cannot_be_taken() -> None:
-    """001-15: freed on close, also while it is out."""
+    """Freed on close, also while it is out."""
     page = ReadPage(4 * KIB)
     page.take()
     page.close()

@@ -82,8 +82,8 @@ def test_only_a_completed_checkpoint_expires(repository: Repository, draining: A
     assert states(repository, draining) == {1: "EXPIRED"}
 
 
+@pytest.mark.seed("004-12")
 def test_prepared_output_is_recorded_once(repository: Repository, draining: Attempt) -> None:
-    """004-12"""
     value = prepared(1, 1, "a", watermark=-5, idle=True)
     assert do(
         repository,

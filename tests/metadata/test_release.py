@@ -56,10 +56,11 @@ def on_disk(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("**/e*/**/*") if path.is_file())
 
 
+@pytest.mark.seed("000-11", "000-13", "E31")
 def test_files_survive_a_slow_holder_and_vanish_with_the_last_grant(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
 ) -> None:
-    """000-13, E31, 000-11: the drain ends, an upload still reads; when it ends, nothing of the set is left."""
+    """The drain ends, an upload still reads; when it ends, nothing of the set is left."""
     held = seal(repository, draining, tier, tmp_path)
     before = on_disk(tmp_path)
     assert len(before) == len(held.files) + 2 > 5
@@ -74,10 +75,11 @@ def test_files_survive_a_slow_holder_and_vanish_with_the_last_grant(
     assert Reservations(tier, "r-another", 1).take(100_000), "its room in the tier is free again"
 
 
+@pytest.mark.seed("002-24", "E53")
 def test_a_second_or_late_release_deletes_nothing_and_raises_nothing(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
 ) -> None:
-    """002-24, E53: double release, release of what was never held, files that are gone already."""
+    """Double release, release of what was never held, files that are gone already."""
     held = seal(repository, draining, tier, tmp_path)
     other = seal(repository, draining, tier, tmp_path, subtask=1)
     Path(held.files[0].path).unlink()
@@ -114,10 +116,11 @@ def test_a_path_outside_of_the_attempt_is_never_deleted(
     assert foreign.read_text() == "mine"
 
 
+@pytest.mark.seed("E53")
 def test_a_crash_between_row_and_files_is_finished_by_whoever_comes_next(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path, url: str
 ) -> None:
-    """E53: killed after the row, and again in the middle of the files; the set is gone in the end, the rest is not."""
+    """Killed after the row, and again in the middle of the files; the set is gone in the end, the rest is not."""
     held = seal(repository, draining, tier, tmp_path)
     fired = tmp_path / "fired"
     for fault in ("release.row=kill", "release.file=kill"):
@@ -146,10 +149,11 @@ def test_an_attempt_that_is_over_releases_nothing(
     assert len(on_disk(tmp_path)) == len(held.files) + 2
 
 
+@pytest.mark.seed("E32")
 def test_grants_of_a_dead_attempt_keep_nothing_but_durable_ones_do(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
 ) -> None:
-    """E32: stale grants in the database are void with their epoch."""
+    """Stale grants in the database are void with their epoch."""
     first, second = seal(repository, draining, tier, tmp_path), seal(repository, draining, tier, tmp_path, subtask=1)
     hold(repository, draining, first, "reader")
     hold(repository, draining, second, "checkpoint-1", durable=True)
@@ -161,10 +165,11 @@ def test_grants_of_a_dead_attempt_keep_nothing_but_durable_ones_do(
     assert on_disk(tmp_path) == []
 
 
+@pytest.mark.seed("E54")
 def test_a_file_that_cannot_be_deleted_is_left_to_the_sweep(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E54: an error while cleaning up is not an error of the recovery."""
+    """An error while cleaning up is not an error of the recovery."""
     held = seal(repository, draining, tier, tmp_path)
     real, refused = Path.unlink, []
 
@@ -203,10 +208,11 @@ def release_all(url: str, recovery_id: str, epoch: int, set_id: int, holders: li
     return sum(last), deleted
 
 
+@pytest.mark.seed("000-13", "000-19")
 def test_processes_and_threads_that_release_at_once_delete_every_file_once(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path, url: str
 ) -> None:
-    """000-19, 000-13: of all releases one is the last, and each file is deleted by one of them."""
+    """Of all releases one is the last, and each file is deleted by one of them."""
     held = seal(repository, draining, tier, tmp_path)
     holders = [HAND_OVER, *(f"reader-{number}" for number in range(8))]
     for holder in holders[1:]:
@@ -223,10 +229,11 @@ def test_processes_and_threads_that_release_at_once_delete_every_file_once(
     assert on_disk(tmp_path) == []
 
 
+@pytest.mark.seed("000-11", "E19")
 def test_a_lost_set_goes_with_whoever_held_it_last_and_the_hand_over_does_not_count(
     repository: Repository, draining: Attempt, tier: Tier, tmp_path: Path
 ) -> None:
-    """E19, 000-11: another set took its place; what is left of it must not keep a tier's room until a sweep comes."""
+    """Another set took its place; what is left of it must not keep a tier's room until a sweep comes."""
     old = seal(repository, draining, tier, tmp_path)
     its = set(on_disk(tmp_path))
     hold(repository, draining, old, "checkpoint-1", durable=True)

@@ -71,10 +71,11 @@ def swept(repository: Repository, settings: Settings, attempt: Attempt) -> Repor
     return sweep_recovery(repository, attempt.recovery_id, settings)
 
 
+@pytest.mark.seed("E12", "E53")
 def test_sealed_sets_stay_released_ones_go_in_any_epoch(
     repository: Repository, settings: Settings, spilling: Attempt, files: Files
 ) -> None:
-    """E12, E53: also those of the running attempt, once the row says RELEASED and a crash kept the files."""
+    """Also those of the running attempt, once the row says RELEASED and a crash kept the files."""
     kept, its = files.seal(repository, spilling, 0)
     gone, _ = files.seal(repository, spilling, 1)
     with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
@@ -84,10 +85,11 @@ def test_sealed_sets_stay_released_ones_go_in_any_epoch(
     assert files.all() == its | {running}
 
 
+@pytest.mark.seed("E31")
 def test_a_replaced_set_stays_while_a_checkpoint_holds_it(
     repository: Repository, settings: Settings, spilling: Attempt, files: Files
 ) -> None:
-    """E31: LOST = another set replaces it; a completed checkpoint that refers to its files still holds them."""
+    """LOST = another set replaces it; a completed checkpoint that refers to its files still holds them."""
     old, its = files.seal(repository, spilling, 0)
     with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
         transaction.acquire_grant(old.id, "checkpoint-1", durable=True)
@@ -101,10 +103,11 @@ def test_a_replaced_set_stays_while_a_checkpoint_holds_it(
     assert files.all() == new
 
 
+@pytest.mark.seed("E27", "E28")
 def test_a_completed_checkpoint_protects_everything_that_its_manifest_names(
     repository: Repository, settings: Settings, spilling: Attempt, files: Files
 ) -> None:
-    """E27, E28: a manifest without its row is no checkpoint; what a row names, and what that names, stays."""
+    """A manifest without its row is no checkpoint; what a row names, and what that names, stays."""
     tail = files.make(spilling.epoch, "drain/tail")
     inner = files.make(spilling.epoch, "drain/set/manifest.json", content=f'{{"positions": "{tail}"}}')
     named = files.make(spilling.epoch, "checkpoints/000001.json", content=f'{{"cuts": {{"0": ["{inner}"]}}}}')
@@ -123,10 +126,11 @@ def test_a_completed_checkpoint_protects_everything_that_its_manifest_names(
     assert files.all() == set()
 
 
+@pytest.mark.seed("000-13")
 def test_whoever_reads_a_set_of_a_finished_recovery_keeps_it_until_it_ends(
     repository: Repository, settings: Settings, spilling: Attempt, files: Files
 ) -> None:
-    """000-13: the recovery is done, an export still reads. Durable grants serve a resumption, which there is none."""
+    """The recovery is done, an export still reads. Durable grants serve a resumption, which there is none."""
     held, its = files.seal(repository, spilling, 0)
     files.seal(repository, spilling, 1)
     with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:

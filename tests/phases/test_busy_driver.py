@@ -55,8 +55,9 @@ def many(
     started[0].close()
 
 
+@pytest.mark.seed("E26")
 def test_a_checkpoint_is_taken_also_while_subtask_after_subtask_ends(many: tuple[Started, Script]) -> None:
-    """E26: a driver that has always something to record hears its users all the same."""
+    """A driver that has always something to record hears its users all the same."""
     started, workers = many
     command = ask(started)
     drain(started, workers)

@@ -43,6 +43,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], list[UnitProg
     return found
 
 
+@pytest.mark.seed("003-01")
 def test_a_unit_of_every_phase_says_how_much_of_what_is_done_while_it_runs(
     fixture_checkpoint: FixtureCheckpoints,
     tmp_path: Path,

@@ -25,11 +25,12 @@ def open_below(directory: Path) -> set[str]:
     return {name for name in found if name.startswith(f"{directory}/")}
 
 
+@pytest.mark.seed("002-46")
 @pytest.mark.parametrize("on_corrupt", ["fail", "quarantine"])
 def test_no_file_of_the_checkpoint_is_open_after_read(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_corrupt: str
 ) -> None:
-    """002-46: while a channel is scanned its file is open; when the task has returned, none is."""
+    """While a channel is scanned its file is open; when the task has returned, none is."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     source = checkpoint.copy(tmp_path / "source")
     request = RecoveryRequest(

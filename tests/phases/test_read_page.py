@@ -39,11 +39,12 @@ def ambiguous_bytes(plan: Plan) -> int:
     return sum(open_channel(plan, n).size for n, channel in enumerate(plan.channels) if len(channel.subtasks) > 1)
 
 
+@pytest.mark.seed("001-02", "001-03", "001-05", "001-08", "001-14")
 @pytest.mark.parametrize("page_size", ["4KiB", "32KiB"])
 def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_size: str
 ) -> None:
-    """001-02, 001-03, 001-08: one allocation a unit at most; a smaller page makes more records span."""
+    """One allocation a unit at most; a smaller page makes more records span."""
     monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setenv("CDR_PAGE_SIZE", page_size)
     monkeypatch.setenv("CDR_SPLIT_SIZE", "20kB")
@@ -63,10 +64,11 @@ def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
         assert counts.spanning == 0, "a split of 20 kB fits the page"
 
 
+@pytest.mark.seed("001-06")
 def test_channels_with_one_possible_owner_never_touch_the_page(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-06: nothing is ambiguous at the same parallelism, so no page exists and no key is looked at."""
+    """Nothing is ambiguous at the same parallelism, so no page exists and no key is looked at."""
 
     def decoded(*_: Any) -> None:
         raise AssertionError("a channel that passes through was decoded")
@@ -79,8 +81,9 @@ def test_channels_with_one_possible_owner_never_touch_the_page(
     assert counts == PageCounts()
 
 
+@pytest.mark.seed("001-11", "001-16")
 def test_records_eight_times_the_page_arrive_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """001-16: 32 KiB records over the smallest page; every record spans and none is lost."""
+    """32 KiB records over the smallest page; every record spans and none is lost."""
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     checkpoint = generated(tmp_path / "chk", "3", "4MB", record_bytes="32KiB-32KiB", keys=64)
     wish = RecoveryRequest(checkpoint, KEYED, "2", f"parquet:{tmp_path / 'out'}")
@@ -92,10 +95,11 @@ def test_records_eight_times_the_page_arrive_whole(tmp_path: Path, monkeypatch: 
     assert {row["new_down"] for row in rows if row["down"] == 1} == {0, 1}
 
 
+@pytest.mark.seed("001-12")
 def test_a_record_of_six_megabytes_over_the_smallest_page_arrives_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-12: it is put together in a file of its own, which is gone afterwards."""
+    """It is put together in a file of its own, which is gone afterwards."""
     monkeypatch.setenv("CDR_PAGE_SIZE", "4KiB")
     checkpoint = generated(tmp_path / "chk", "gen=1,slow=1", "13MB", record_bytes="6MB-6MB", keys=8)
     wish = RecoveryRequest(checkpoint, KEYED, "gen=1,slow=2", f"parquet:{tmp_path / 'out'}")
@@ -106,10 +110,11 @@ def test_a_record_of_six_megabytes_over_the_smallest_page_arrives_and_leaves_no_
     assert list(Path(repository.recovery(recovery).workspace).rglob("record-*")) == []
 
 
+@pytest.mark.seed("001-04", "001-19")
 def test_a_page_that_is_asked_for_while_it_is_out_fails_the_run_and_nothing_is_published(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-04, 001-19: the check is loud, so a run that ends well proves that the order of steps held."""
+    """The check is loud, so a run that ends well proves that the order of steps held."""
     monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     monkeypatch.setattr(ReadPage, "give_back", lambda _page, _used: None)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
@@ -123,10 +128,11 @@ def test_a_page_that_is_asked_for_while_it_is_out_fails_the_run_and_nothing_is_p
     assert output.manifest(tmp_path / "out") is None
 
 
+@pytest.mark.seed("000-02", "000-18", "000-19", "001-01", "001-02")
 def test_reading_and_filtering_take_nothing_that_output_needs(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000-02, 000-19, 001-01, 001-02: both phases neither reserve nor wait for anything that the output may use."""
+    """Both phases neither reserve nor wait for anything that the output may use."""
 
     def asked(*_: Any) -> None:
         raise AssertionError("the output's share was touched")
@@ -141,10 +147,11 @@ def test_reading_and_filtering_take_nothing_that_output_needs(
     assert list(tier.rglob("*")) == []
 
 
+@pytest.mark.seed("001-13", "001-15")
 def test_an_error_in_the_filter_gives_the_page_back_and_frees_it(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-13: the page is out at no time after the unit, whatever failed in it."""
+    """The page is out at no time after the unit, whatever failed in it."""
     monkeypatch.setattr(select_batch, "SMALL_PAGES", 0)
     pages: list[ReadPage] = []
 
@@ -166,24 +173,27 @@ def test_an_error_in_the_filter_gives_the_page_back_and_frees_it(
         pages[-1].take()
 
 
+@pytest.mark.seed("001-07")
 @pytest.mark.parametrize("size", [0, -1])
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_filter_context_needs_a_positive_page(size: int, enabled: bool) -> None:
-    """001-07: refused when it is made, also when nothing would be filtered."""
+    """Refused when it is made, also when nothing would be filtered."""
     with pytest.raises(SettingsRefused, match="cannot be filled"):
         FilterContext(enabled, size, ("/somewhere",))
 
 
+@pytest.mark.seed("001-07")
 def test_a_filter_context_needs_a_directory_only_when_it_is_on() -> None:
-    """001-07: off, it has the default page."""
+    """Off, it has the default page."""
     with pytest.raises(SettingsRefused, match="directory"):
         FilterContext(enabled=True, page_size=4096)
     assert FilterContext.disabled() == FilterContext(enabled=False, page_size=DEFAULT_PAGE_SIZE)
     assert DEFAULT_PAGE_SIZE == 32 * 1024 == load().page_size
 
 
+@pytest.mark.seed("001-20")
 def test_a_page_below_the_floor_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """001-20: whether or not anything will be filtered."""
+    """Whether or not anything will be filtered."""
     monkeypatch.setenv("CDR_PAGE_SIZE", "1024")
     with pytest.raises(SettingsRefused, match="floor of 4 KiB"):
         load()

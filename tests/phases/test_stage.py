@@ -134,6 +134,7 @@ def channel_file(checkpoint: FixtureCheckpoint) -> str:
     return max(files, key=lambda path: path.stat().st_size).name
 
 
+@pytest.mark.seed("002-08", "E05")
 @pytest.mark.parametrize("damage", ["missing", "shortened", "shortened while staging"])
 def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
     bucket: Bucket,
@@ -143,7 +144,7 @@ def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
     tmp_path: Path,
     damage: str,
 ) -> None:
-    """002-08, E05: a source that cannot be read whole fails the phase with its cause."""
+    """A source that cannot be read whole fails the phase with its cause."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     uri = bucket.upload(checkpoint.path)
     repository, recovery, settings = begin(checkpoint, uri, tmp_path / "out")

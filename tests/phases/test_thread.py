@@ -48,6 +48,7 @@ def compare(rows: list[dict[str, Any]], checkpoint: FixtureCheckpoint, new: int,
     assert not expected, f"{len(expected)} records are missing"
 
 
+@pytest.mark.seed("001-22")
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 5])
 def test_every_record_of_the_shipped_checkpoint_arrives_once_and_where_it_belongs(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, parallelism: int
@@ -58,6 +59,7 @@ def test_every_record_of_the_shipped_checkpoint_arrives_once_and_where_it_belong
     compare(rows, checkpoint, parallelism)
 
 
+@pytest.mark.seed("000-23")
 @pytest.mark.parametrize(
     ("name", "number", "parallelism", "keyed"),
     [
@@ -78,6 +80,7 @@ def test_other_jobs_versions_and_storage_kinds_arrive_as_well(
     compare(recover(checkpoint, tmp_path / "out", str(parallelism)), checkpoint, parallelism, keyed)
 
 
+@pytest.mark.seed("002-04")
 def test_a_checkpoint_without_channel_state_gives_an_empty_table_and_says_so(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_finished_phase_is_not_done_again_and_takes_no_epoch(
     assert len(output.rows(tmp_path / "out")) == 1878
 
 
+@pytest.mark.seed("000-17", "002-02", "002-49")
 def test_a_phase_refuses_to_start_without_its_predecessors_result(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
@@ -189,6 +193,7 @@ def test_the_receipt_adds_up_and_names_what_was_left_behind(
     assert properties["properties"]["cdr.proof-sha256"] == receipt["proof_sha256"]
 
 
+@pytest.mark.seed("002-21")
 def test_a_cancelled_recovery_stops_while_it_runs_and_stays_cancelled(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

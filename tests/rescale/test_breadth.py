@@ -349,7 +349,7 @@ class Doubled(Op):
 
 
 def test_damage_that_several_exchanges_meet_is_one_refusal() -> None:
-    """B.3: a channel that is described twice would be read in a wrong order."""
+    """A channel that is described twice would be read in a wrong order."""
     checkpoint = checkpoint_of(Op("gen", 2), Doubled("slow", 2, inputs={At(0, 0, 0): frame(1, 1)}))
     spec = parse_spec(spec_of(exchange("one"), exchange("two", gate=1, partition=1)))
     (refusal,) = examine(checkpoint, spec, parse_parallelism("same"), 1).refusals

@@ -15,9 +15,10 @@ MB = 1_000_000
 NEW, GROUPS = 5, 126
 
 
+@pytest.mark.seed("001-12")
 @pytest.mark.parametrize("kind", ["LONG", "STRING", "BIGINT"])
 def test_six_megabytes_over_pages_of_four_kibibytes_go_to_their_owner(kind: str, tmp_path: Path) -> None:
-    """001-12: between small records and one of 2 MB, which is put together in memory, in both ways of the filter."""
+    """Between small records and one of 2 MB, which is put together in memory, in both ways of the filter."""
     rng = random.Random(12)
     elements = []
     for size in (0, 10, 6 * MB, 10, 0, 2 * MB, 10):

@@ -123,7 +123,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], bytes]:
 def test_every_record_has_one_owner_and_keeps_its_order_for_all_parallelisms_to_16(
     opened: dict[tuple[int, int], bytes], tmp_path: Path, how: str, old: int
 ) -> None:
-    """B.3: evaluated with the new layout, every record is kept by exactly one new task, on exactly one new channel.
+    """Evaluated with the new layout, every record is kept by exactly one new task, on exactly one new channel.
 
     Both by the owners that are reckoned for a window, and by the selection of the filter, which finds a hash key where
     it lies.

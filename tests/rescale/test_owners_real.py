@@ -115,11 +115,12 @@ def test_at_the_same_parallelism_every_channel_is_selected_byte_for_byte(
             assert bytes(taken) == elements.data
 
 
+@pytest.mark.seed("001-22")
 @pytest.mark.parametrize("name", ["a_p3_thr0", "b_p3_thr0", "g_p7_thr0"])
 def test_a_record_that_begins_in_input_and_ends_in_output_state_has_its_owner_too(
     fixture_checkpoint: FixtureCheckpoints, name: str
 ) -> None:
-    """001-22: a record may begin in input state and end in the output state of the same virtual channel."""
+    """A record may begin in input state and end in the output state of the same virtual channel."""
     checkpoint = fixture_checkpoint(name, 2)
     plan = plan_of(checkpoint, checkpoint.spec.read_text(), "2")
     across = {

@@ -38,11 +38,12 @@ class Noting(ReadPage):
         self.given += 1
 
 
+@pytest.mark.seed("001-11")
 @pytest.mark.parametrize("records", [1, 3, 16])
 def test_the_page_is_back_whenever_records_are_handed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
-    """001-11: given back when its last record is whole and when it goes on in the next page, before anybody looks."""
+    """Given back when its last record is whole or goes on in the next page, before the records are handed on."""
     monkeypatch.setattr("cdr_core.flink.paged.BATCH", 32)
     data = b"".join(frame(number, number) for number in range(records))
     # Two parts, so that some pages lie in both of them.
@@ -71,8 +72,9 @@ class Failing(ChannelBytes):
         super().copy(begin, end, target, at)
 
 
+@pytest.mark.seed("001-13")
 def test_an_error_while_the_page_is_out_gives_it_back(tmp_path: Path) -> None:
-    """001-13: nobody closes it here, and it can be taken again."""
+    """The error gives it back without a close, and it can be taken again."""
     data = frame(1, 1) * 2
     pieces = [part_of(data[at : at + 9]) for at in range(0, len(data), 9)]  # no page lies in one of them
     channel = Failing(tuple(pieces), (), Where())

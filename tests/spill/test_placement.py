@@ -88,8 +88,9 @@ def test_tasks_in_several_processes_share_a_tier_and_stay_below_its_capacity(tmp
         assert read(spill_set) == read(write(tmp_path / f"plain-{number}", records(40, seed=number), 4 * KIB, 16 * KIB))
 
 
+@pytest.mark.seed("E15")
 def test_a_used_up_capacity_fails_the_unit_and_leaves_nothing(tmp_path: Path) -> None:
-    """E15: the sentence names the directories and the setting; files, directories and reservations are gone."""
+    """The sentence names the directories and the setting; files, directories and reservations are gone."""
     tiers = [Tier(str(tmp_path / name), 20 * KIB) for name in ("a", "b")]
     for tier in tiers:
         Path(tier.path).mkdir()
@@ -101,9 +102,10 @@ def test_a_used_up_capacity_fails_the_unit_and_leaves_nothing(tmp_path: Path) ->
     write(tmp_path / "small", records(30), 4 * KIB, 8 * KIB, places(tiers, "small"))
 
 
+@pytest.mark.seed("E15")
 @pytest.mark.parametrize("spare", [False, True], ids=["alone", "with a spare"])
 def test_a_disk_that_is_really_full(tmp_path: Path, spare: bool) -> None:
-    """E15: ENOSPC of a real file system: the next tier takes the whole file, or the unit fails and removes its own."""
+    """ENOSPC of a real file system: the next tier takes the whole file, or the unit fails and removes its own."""
     tiers = [Tier(str(tmp_path / "small"), None)]
     if spare:
         (tmp_path / "spare").mkdir()
@@ -139,6 +141,7 @@ def failing(after: int, code: int, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return lambda: calls[1]
 
 
+@pytest.mark.seed("E15")
 @pytest.mark.parametrize(
     ("code", "kind", "says"),
     [
@@ -150,7 +153,7 @@ def failing(after: int, code: int, monkeypatch: pytest.MonkeyPatch) -> Callable[
 def test_a_disk_that_fails_in_the_middle_of_a_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[StorageError], says: str
 ) -> None:
-    """E15: a quota, a full disk and a broken one, after a write that was cut short."""
+    """A quota, a full disk and a broken one, after a write that was cut short."""
     (tmp_path / "disk").mkdir()
     fired = failing(3, code, monkeypatch)
     with pytest.raises(StorageError, match=says) as failed:
@@ -197,8 +200,9 @@ def test_a_tier_that_disappears_is_not_made_anew(tmp_path: Path, spare: bool) ->
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.seed("E17")
 def test_a_set_swept_away_under_its_writer_is_no_second_error(tmp_path: Path) -> None:
-    """E17: a zombie whose directory its successor has swept ends with its own error, and brings nothing back."""
+    """A zombie whose directory its successor has swept ends with its own error, and brings nothing back."""
     (tmp_path / "disk").mkdir()
     where = places([Tier(str(tmp_path / "disk"), 1 << 20)])
 

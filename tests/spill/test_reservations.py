@@ -56,8 +56,9 @@ def test_a_dead_attempts_reservations_are_void_but_its_files_count(tier: Tier) -
     assert not later.take(1)
 
 
+@pytest.mark.seed("E17")
 def test_an_older_attempt_is_turned_away_once_a_newer_one_is_at_work(tier: Tier) -> None:
-    """E17: a zombie gets no room in a tier that its successor uses."""
+    """A zombie gets no room in a tier that its successor uses."""
     zombie = Reservations(tier, MINE, 1)
     assert zombie.take(10)
     Reservations(tier, MINE, 2).take(10)

@@ -63,12 +63,14 @@ def run(limit: int, consumed_between: Sequence[int]) -> Deliveries:
     return deliveries
 
 
+@pytest.mark.seed("000-06", "000-07")
 @given(st.integers(1, 5), st.lists(st.integers(0, 4), max_size=200))
 def test_whatever_room_there_is_pages_come_out_in_the_order_they_came_in(limit: int, between: list[int]) -> None:
-    """000-06, 000-07: over random availability the output sequence is the input sequence."""
+    """Over random availability the output sequence is the input sequence."""
     assert run(limit, between).consumed == list(range(len(between)))
 
 
+@pytest.mark.seed("000-06")
 @pytest.mark.parametrize(
     ("disk_non_empty", "room", "path"),
     [
@@ -79,19 +81,21 @@ def test_whatever_room_there_is_pages_come_out_in_the_order_they_came_in(limit: 
     ],
 )
 def test_what_lies_on_disk_wins_then_room_decides(disk_non_empty: bool, room: bool, path: Route) -> None:
-    """000-06: a pure function of two facts, over all of their values."""
+    """A pure function of two facts, over all of their values."""
     assert route(disk_non_empty=disk_non_empty, room=room) is path
 
 
+@pytest.mark.seed("000-03")
 def test_what_fits_never_touches_the_disk() -> None:
-    """000-03: a recovery whose consumer keeps up spills nothing."""
+    """A recovery whose consumer keeps up spills nothing."""
     deliveries = run(2, [1] * 50)
     assert set(deliveries.taken) == {Route.MEMORY}
     assert deliveries.spilled == 0
 
 
+@pytest.mark.seed("000-04")
 def test_a_stalled_consumer_does_not_stop_the_reader() -> None:
-    """000-04: every page is taken, and what has no room lies on disk."""
+    """Every page is taken, and what has no room lies on disk."""
     deliveries = Deliveries(2)
     for number in range(50):
         deliveries.page(number)
@@ -99,8 +103,9 @@ def test_a_stalled_consumer_does_not_stop_the_reader() -> None:
     assert deliveries.taken[:3] == [Route.MEMORY, Route.MEMORY, Route.DISK]
 
 
+@pytest.mark.seed("000-05")
 def test_a_consumer_that_moves_again_gets_the_disk_first() -> None:
-    """000-05: new pages queue behind the disk until it is empty, then memory is used again."""
+    """New pages queue behind the disk until it is empty, then memory is used again."""
     deliveries = run(2, [0] * 10 + [3] * 20)
     assert deliveries.consumed == list(range(30))
     assert deliveries.taken[10] is Route.REPLAY

@@ -56,8 +56,9 @@ def read(spill_set: SpillSet) -> list[Any]:
     return found
 
 
+@pytest.mark.seed("000-09", "000-12")
 def test_the_bytes_and_the_index_of_a_set_are_these_and_no_others(tmp_path: Path) -> None:
-    """000-09, 000-12: files hold bodies and nothing else; another format needs another version."""
+    """Files hold bodies and nothing else; another format needs another version."""
     spill_set = write(tmp_path / "s")
     bodies = [b"".join(frames(values) for _, values, _ in pieces) for pieces in SEGMENTS]
     runs = [struct.pack(f"<{len(each)}q", *each) for each in ([0, 7, 2, 1], [9, 1], [10, 0, 3, 1])]
@@ -87,8 +88,9 @@ def test_the_bytes_and_the_index_of_a_set_are_these_and_no_others(tmp_path: Path
             SpillSet.from_json({**spill_set.to_json(), "version": version})
 
 
+@pytest.mark.seed("000-12", "000-19")
 def test_files_end_softly_between_segments_and_none_is_empty(tmp_path: Path) -> None:
-    """000-12, 000-19: each below its size and one segment, however many there are; no data, no file."""
+    """Each below its size and one segment, however many there are; no data, no file."""
     value = bytes([1]) * (MIB // 2 - 4)
     spill_set = write(tmp_path / "s", [[(line, [value, value], 0)] for line in range(40)], 8 * MIB)
     sizes = [file.bytes for file in spill_set.files[:-1]]
@@ -101,10 +103,10 @@ def test_files_end_softly_between_segments_and_none_is_empty(tmp_path: Path) -> 
     assert (write(tmp_path / "e", []).files, write(tmp_path / "f", []).segments) == ((), 0)
 
 
+@pytest.mark.seed("E23")
 @pytest.mark.parametrize("file", [1, 2])
 @pytest.mark.parametrize("how", ["flipped", "cut off", "gone"])
 def test_damaged_bytes_are_lost_and_never_fewer(tmp_path: Path, how: str, file: int) -> None:
-    """E23"""
     spill_set = write(tmp_path / "s")
     path = Path(spill_set.files[file].path)
     data = path.read_bytes()

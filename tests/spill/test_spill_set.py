@@ -39,8 +39,9 @@ def test_records_come_back_in_order_with_their_positions(
     assert [c for i, (c, _, _) in enumerate(got) if i == 0 or got[i - 1][0] != c] == changes
 
 
+@pytest.mark.seed("000-12")
 def test_segments_carry_their_header_and_never_cross_files(tmp_path: Path) -> None:
-    """000-12: files rotate beyond the soft bound, each smaller than the bound and one segment."""
+    """Files rotate beyond the soft bound, each smaller than the bound and one segment."""
     spill_set = write(tmp_path / "s", [(channel, [b"x" * 30]) for channel in range(40)])
     assert len(spill_set.files) > 3
     for file in spill_set.files:
@@ -59,9 +60,10 @@ def test_nothing_to_spill_makes_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "s").iterdir()) == []
 
 
+@pytest.mark.seed("E19", "E23")
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "header", "directory", "positions", "no positions"])
 def test_a_damaged_set_is_lost_and_never_fewer_records(tmp_path: Path, damage: str) -> None:
-    """E23, E19: an error of its own class, by which the drain knows that making the set again helps."""
+    """An error of its own class, by which the drain knows that making the set again helps."""
     spill_set = write(tmp_path / "s", [(0, [b"y" * 50] * 4)], file_size=1 << 20)
     path = Path(spill_set.files[0].path)
     data = bytearray(path.read_bytes())

@@ -23,6 +23,7 @@ DISK = Space(exists=True, writable=True, device=1, total=100 * GIB, free=10 * GI
 SHM = Space(exists=True, writable=True, device=2, total=4 * GIB, free=3 * GIB)
 
 
+@pytest.mark.seed("E15", "E16")
 @pytest.mark.parametrize(
     ("tier", "space", "says"),
     [
@@ -36,15 +37,16 @@ SHM = Space(exists=True, writable=True, device=2, total=4 * GIB, free=3 * GIB)
     ],
 )
 def test_a_tier_that_cannot_work_is_refused_by_name(tier: Tier, space: Space, says: str) -> None:
-    """E16, E15: missing, read-only, without sense or without room; known when the plan is made."""
+    """Missing, read-only, without sense or without room; known when the plan is made."""
     with pytest.raises(SettingsRefused, match=says) as refused:
         tiers.check([tier], [space], 5 * GIB, MIB, "CDR_SPILL_DIRS")
     assert "CDR_SPILL_DIRS" in str(refused.value)
     assert refused.value.exit_code == 3
 
 
+@pytest.mark.seed("E16")
 def test_a_file_in_the_place_of_a_tier_is_not_taken_for_nothing(tmp_path: Path) -> None:
-    """E16: whoever is told that it does not exist would look for it in vain."""
+    """The error says that it is a file and not that it does not exist."""
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
     assert tiers.look(Tier(str(tmp_path / "file"), None)) == Space(exists=False, occupied=True)
@@ -59,8 +61,9 @@ def test_tiers_on_one_file_system_share_what_it_has_free() -> None:
     assert room_in([Tier("/a", None), Tier("/b", None)], [DISK, SHM]) == 13 * GIB
 
 
+@pytest.mark.seed("E15")
 def test_what_other_recoveries_hold_of_a_tier_is_not_there(tmp_path: Path) -> None:
-    """E15: two recoveries that fit one by one are not both let in."""
+    """Two recoveries that fit one by one are not both let in."""
     assert room_in([Tier("/a", 8 * GIB)], [dataclasses.replace(DISK, reserved=5 * GIB)]) == 3 * GIB
     assert room_in([Tier("/a", 8 * GIB)], [dataclasses.replace(DISK, reserved=9 * GIB)]) == 0
     directory = SpillDir(str(tmp_path), 100 * KIB)
@@ -71,8 +74,9 @@ def test_what_other_recoveries_hold_of_a_tier_is_not_there(tmp_path: Path) -> No
     refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB, own={"r-other"})
 
 
+@pytest.mark.seed("E15")
 def test_the_workspace_needs_room_for_the_places_of_the_records(tmp_path: Path) -> None:
-    """E15: 8 bytes a record, whatever tiers there are; known when the records are counted."""
+    """8 bytes a record, whatever tiers there are; known when the records are counted."""
     require_room_for_positions(str(tmp_path / "r-1"), 1000)
     with pytest.raises(DiskFull, match="places of 1152921504606846976 records"):
         require_room_for_positions(str(tmp_path / "r-1"), 1 << 60)
@@ -104,11 +108,12 @@ def test_segments_that_do_not_fit_the_memory_budget_are_refused() -> None:
         refuse_unfit((), "/", 1, MIB, 7 * MIB)
 
 
+@pytest.mark.seed("002-27", "E16")
 @pytest.mark.parametrize("tier", ["missing", "small"])
 def test_a_recovery_is_refused_before_its_row_exists(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tier: str
 ) -> None:
-    """E16, 002-27: spilling is on, and what is configured for it cannot work."""
+    """Spilling is on, and what is configured for it cannot work."""
     (tmp_path / "small").mkdir()
     capacity = 1 if tier == "missing" else 8 * KIB
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / tier}:{capacity}")
@@ -119,10 +124,11 @@ def test_a_recovery_is_refused_before_its_row_exists(
         check(request, settings_module.load())
 
 
+@pytest.mark.seed("E16")
 def test_asking_for_a_recovery_again_is_not_refused_for_what_it_holds_itself(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E16: the tier is full of its own spill; a retry attaches to it, another recovery is refused."""
+    """The tier is full of its own spill; a retry attaches to it, another recovery is refused."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'shm'}:400KB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "4KiB")

@@ -201,11 +201,12 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.seed("E04", "E05")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_that_pass_change_nothing(
     bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, fault: str
 ) -> None:
-    """E04, E05: a range is asked for again, as often as patience lasts."""
+    """A range is asked for again, as often as patience lasts."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     local = plan_of(str(checkpoint.path), checkpoint.spec.read_text())
     uri = bucket.upload(checkpoint.path)
@@ -219,6 +220,7 @@ def channel_file(path: Path) -> str:
     return max((file for file in path.iterdir() if file.name != "_metadata"), key=lambda file: file.stat().st_size).name
 
 
+@pytest.mark.seed("E05")
 @pytest.mark.parametrize("damage", ["missing", "shortened"])
 def test_an_object_that_is_missing_or_too_short_is_one_sentence_and_exit_5(
     bucket: Bucket,
@@ -228,7 +230,7 @@ def test_an_object_that_is_missing_or_too_short_is_one_sentence_and_exit_5(
     capsys: pytest.CaptureFixture[str],
     damage: str,
 ) -> None:
-    """E05: what is short by the metadata's own numbers is an error, never fewer records."""
+    """What is short by the metadata's own numbers is an error, never fewer records."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     uri = bucket.upload(checkpoint.path)
     file = f"{uri}/{channel_file(checkpoint.path)}"

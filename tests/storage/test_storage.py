@@ -158,8 +158,9 @@ def test_a_fault_that_passes_is_asked_again(client: Any, monkeypatch: pytest.Mon
     assert faulty.faults == []
 
 
+@pytest.mark.seed("E04")
 def test_patience_has_an_end(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E04: bounded, and then a failure; never empty."""
+    """Bounded, and then a failure; never empty."""
     monkeypatch.setattr(s3, "FIRST_PAUSE", 0.0)
     faulty = Faulty(client, [slow_down() for _ in range(100)])
     with pytest.raises(StorageError, match="SlowDown"):
