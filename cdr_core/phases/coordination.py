@@ -29,7 +29,7 @@ from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import scanned_by
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import Recovery
+    from cdr_core.metadata import Recovery, RecoveryCheckpoint
     from cdr_core.phases.driver import Drive
     from cdr_core.settings import Settings
 
@@ -65,9 +65,7 @@ def while_draining(drive: Drive) -> Coordinator:
     # A checkpoint without new output has no entries: nothing of it is to be published.
     numbers = [row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)]
     with_output = max((number for number in numbers if number <= complete), default=0)
-    # So the last complete one counts what the last one with output counted, which may have expired and be gone.
-    proofs = proofs_of_cuts(drive, rows, {with_output: complete})
-    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs, check=True)
+    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
     return restored(drive, committer, with_output, together=False)
 
 
@@ -156,30 +154,45 @@ def _summed(file: PreparedFile) -> dict[str, Any]:
     return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c, **digest}
 
 
-def proofs_of_cuts(
-    drive: Drive, rows: Rows, instead: Mapping[int, int] | None = None
-) -> Callable[[Commit], dict[str, Any]]:
-    """Proofs of commits while draining: what had been drained up to the checkpoint whose completion allows them.
+DRAINED = "drain"
+"""In the row of a recovery checkpoint whose output is published by itself: the ledger of what had been drained."""
 
-    ``instead``: by checkpoint, a later one that counts the same.
+
+def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any]]:
+    """Proofs of commits while draining: what had been drained up to the checkpoint that the commit publishes. It is
+    stored with the checkpoint, so a commit has the same proof whenever it is tried again.
     """
     plan, missing, prepared = drive.plan, left_out(scanned_by(drive)), PreparedRecords(drive)
 
     def proof_of(commit: Commit) -> dict[str, Any]:
-        completed = (instead or {}).get(commit.completed, commit.completed)
-        row = drive.repository.checkpoint(drive.recovery.id, completed)
-        if row is None:
-            raise IllegalState(f"checkpoint {completed} completed and is not in the metadata database")
+        row = _checkpoint(drive, commit.commit_id)
+        drained = (row.result or {}).get(DRAINED)
+        if drained is None:
+            return proof_of_version_1(commit)
+        stated = sum(exchange["records"] for exchange in drained["exchanges"])
+        found = sum(prepared.up_to(commit.commit_id).values())
+        if stated != found:
+            raise _unbalanced(stated, found, Where())
+        return make_proof(plan.sha256, plan.metadata_sha256, {DRAINED: drained}, missing)
+
+    def proof_of_version_1(commit: Commit) -> dict[str, Any]:
+        row = _checkpoint(drive, commit.completed)
         ledgers = {subtask: cut.ledger for subtask, cut in read_cuts(row, plan).items()}
-        require_prepared(ledgers, prepared.up_to(completed))
+        require_prepared(ledgers, prepared.up_to(commit.completed))
         ledger = join_ledgers(ledgers.values())
         adopted = adopted_proof(drive, rows.log.get(commit.commit_id), "drain", ledger)
         if adopted is not None:
             return adopted
-        found = {"drain": described(plan, ledger)}
-        return make_proof(plan.sha256, plan.metadata_sha256, found, missing)
+        return make_proof(plan.sha256, plan.metadata_sha256, {DRAINED: described(plan, ledger)}, missing)
 
     return proof_of
+
+
+def _checkpoint(drive: Drive, number: int) -> RecoveryCheckpoint:
+    row = drive.repository.checkpoint(drive.recovery.id, number)
+    if row is None:
+        raise IllegalState(f"checkpoint {number} completed and is not in the metadata database")
+    return row
 
 
 class PreparedRecords:
@@ -205,8 +218,9 @@ def require_prepared(ledgers: Mapping[int, Ledger], prepared: Mapping[int, int])
     for subtask, ledger in ledgers.items():
         drained = ledger.records
         if drained != prepared.get(subtask, 0):
-            raise Unbalanced(
-                f"{drained} records were drained and {prepared.get(subtask, 0)} would be published",
-                where=Where(subtask=subtask),
-                hint="nothing of it was published",
-            )
+            raise _unbalanced(drained, prepared.get(subtask, 0), Where(subtask=subtask))
+
+
+def _unbalanced(drained: int, found: int, where: Where) -> Unbalanced:
+    what = f"{drained} records were drained and {found} would be published"
+    return Unbalanced(what, where=where, hint="nothing of it was published")

@@ -126,7 +126,7 @@ def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], No
         transaction.begin_checkpoint(number)
         record_output(transaction, drive, entries, number, final=True)
         waiting = _waiting_commands(drive)
-        complete(transaction, drive, number, manifest, sha256, kept=bool(waiting))
+        complete(transaction, drive, number, manifest, sha256, {"kept": bool(waiting)})
         for command in waiting:
             reply = {"checkpoint": number, "manifest": manifest}
             transaction.answer_command(command.id, CommandState.DONE, reply)

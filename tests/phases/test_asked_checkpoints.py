@@ -263,6 +263,8 @@ def test_a_checkpoint_is_declined_only_when_its_time_is_over(
         broken.clear()
         ask(started)
         poll()
+        clock[0] += watch.GRACE_SECONDS
+        poll()
         assert states(started) == [ABORTED, COMPLETED]
         workers.run_unit(units[1])
         poll()

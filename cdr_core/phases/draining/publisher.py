@@ -35,8 +35,6 @@ class Publisher(AbstractContextManager["Publisher"]):
         self._restored = threading.Event()
         self._failure: BaseException | None = None
         self._stopped = False
-        self._handed_over: list[int] = []
-        self._published = 0
         self._thread = threading.Thread(target=self._run, name="cdr-publisher", daemon=True)
 
     def __enter__(self) -> Publisher:
@@ -59,15 +57,7 @@ class Publisher(AbstractContextManager["Publisher"]):
 
     def publish(self, checkpoint: int, entries: Sequence[Committable]) -> None:
         """A checkpoint is complete with these entries, which are durable: publish them, some time."""
-        self._handed_over.append(checkpoint)
         self._waiting.put((checkpoint, entries))
-
-    @property
-    def pending(self) -> frozenset[int]:
-        """Checkpoints that were handed over and are not published yet."""
-        done = self._published
-        self._handed_over = [number for number in self._handed_over if number > done]
-        return frozenset(self._handed_over)
 
     def _run(self) -> None:
         try:
@@ -79,7 +69,6 @@ class Publisher(AbstractContextManager["Publisher"]):
                 for entry in entries:
                     coordinator.deliver(CommittableEvent(entry, self._epoch))
                 coordinator.deliver(CheckpointComplete(checkpoint))
-                self._published = checkpoint
         except BaseException as error:  # belongs to the driver's own thread
             self._failure = error
         finally:

@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.audit.ledger import NOTHING, Ledger
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.drain.watermarks import UNKNOWN, InputWatermark
 from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
-from cdr_core.phases.coordination import require_no_unknown_commit
+from cdr_core.phases.coordination import is_per_checkpoint, require_no_unknown_commit
 from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.draining.manifest import MANIFEST_VERSION, manifest_bytes, read_manifest, version_of
 from cdr_core.phases.draining.snapshots import START, SUFFIX, Cut, CutEntry, Snapshot, StoredSnapshot
@@ -90,11 +91,14 @@ def outputs_in_rows(drive: Drive) -> dict[int, SubtaskOutput]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a subtask is, as the driver knows it. ``number`` is that of its newest snapshot in this attempt."""
+    """How far a subtask is, as the driver knows it. ``number`` is that of its newest snapshot in this attempt,
+    ``ledger`` what was delivered up to it, where output is published while draining.
+    """
 
     entry: CutEntry
     output: SubtaskOutput
     number: int = 0
+    ledger: Ledger = NOTHING
 
 
 def finished_progress(drive: Drive, row: UnitResult, prepared: SubtaskOutput) -> Progress:
@@ -122,6 +126,8 @@ def progress_at_start(drive: Drive, units: Mapping[str, Mapping[str, Any]]) -> d
                 subtask, entry.position, unit["manifest"], entry.snapshot, entry.sha256, entry.owned, entry.final
             )
             found[subtask] = Progress(entry, outputs.get(subtask, SubtaskOutput()))
+    if is_per_checkpoint(drive.recovery):
+        return {subtask: replace(each, ledger=each.entry.read().ledger) for subtask, each in found.items()}
     return found
 
 

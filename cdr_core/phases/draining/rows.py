@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.committable import Committable
 from cdr_core.metadata import FencedTransaction, Prepared, RecoveryCheckpointState, SpillSetState
@@ -53,13 +53,13 @@ def prepared(entry: Committable) -> Prepared:
 
 
 def complete(
-    transaction: FencedTransaction, drive: Drive, number: int, manifest: str, sha256: str, *, kept: bool
+    transaction: FencedTransaction, drive: Drive, number: int, manifest: str, sha256: str, result: Mapping[str, Any]
 ) -> list[int]:
     """COMPLETED, with a grant on every spill set it refers to. Older ones that no user asked for expire; their
-    numbers.
+    numbers. ``result`` says whether it is ``kept``.
     """
     sets = drive.repository.spill_sets(drive.recovery.id)
-    transaction.complete_checkpoint(number, manifest, sha256, {"kept": kept})
+    transaction.complete_checkpoint(number, manifest, sha256, result)
     for spill_set in sets:
         if spill_set.state is SpillSetState.SEALED:
             transaction.acquire_grant(spill_set.id, holder(number), durable=True)

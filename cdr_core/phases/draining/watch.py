@@ -11,17 +11,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.audit.ledger import NOTHING, join_ledgers
 from cdr_core.commit.committable import Committable
 from cdr_core.drain.checkpoints import RecoveryCheckpoints, Rules
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
-from cdr_core.phases.coordination import is_per_checkpoint, while_draining
+from cdr_core.phases.coordination import DRAINED, is_per_checkpoint, while_draining
 from cdr_core.phases.draining.manifest import write_manifest
 from cdr_core.phases.draining.publisher import Publisher
 from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
 from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
 from cdr_core.phases.draining.snapshots import CutEntry, Snapshots, newest_of
+from cdr_core.phases.ledgers import described
 from cdr_core.phases.workspace import read_json
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
 
 DRAIN = "drain"
 """The grant by which an attempt at the drain holds the spill sets."""
+
+GRACE_SECONDS = 0.5
+"""How long a checkpoint that a user asks for waits for the tasks to close their files. A task that is stuck in a write
+delays it no longer than this; one that works makes the checkpoint hold what was drained up to the request.
+"""
+
+ALIGNED_SHARE = 0.5
+"""How much of a checkpoint's time it may wait for newer snapshots: the rest is for reading them."""
 
 TROUBLE = (OSError, StorageError, Corrupt)
 """What fails a checkpoint and not the drain: a snapshot cannot be read, or the manifest cannot be written, now."""
@@ -61,7 +71,6 @@ class DrainWatch:
         self._trouble: Exception | None = None
         self._listed: list[tuple[str, int]] = []
         self._needed: dict[int, frozenset[str]] = {}
-        self._expired: set[int] = set()
         self._publisher = publisher_of(drive)
 
     def __enter__(self) -> DrainWatch:
@@ -118,11 +127,12 @@ class DrainWatch:
 
     def _trigger(self, aligned_timeout: float | None, command: Command | None) -> None:
         running: Mapping[int, int] = {}
-        if aligned_timeout is not None:
+        if command is not None:
             with suppress(*TROUBLE):
                 self._look()
             running = self._running()
-        number = self._checkpoints.trigger(aligned_timeout, running)
+        wait = min(max(aligned_timeout or 0.0, GRACE_SECONDS), ALIGNED_SHARE * self._drive.settings.checkpoint_timeout)
+        number = self._checkpoints.trigger(wait, running)
         if command is not None:
             self._asked.setdefault(number, []).append(command)
         with self._drive.fenced() as transaction:
@@ -154,7 +164,9 @@ class DrainWatch:
             raise JobFailed(f"a snapshot of subtask {subtask} does not name the files of the one before")
         if cut.manifest != before.entry.manifest:
             self._note_respill(subtask, cut.manifest)
-        self._progress[subtask] = Progress(CutEntry.of(stored), SubtaskOutput(cut.files, cut.watermark), number)
+        ledger = NOTHING if self._publisher is None else cut.ledger
+        output = SubtaskOutput(cut.files, cut.watermark)
+        self._progress[subtask] = Progress(CutEntry.of(stored), output, number, ledger)
 
     def _note_respill(self, subtask: int, manifest: str) -> None:
         """A task found its spill set lost and made it again: from now on that one counts."""
@@ -180,9 +192,10 @@ class DrainWatch:
         except TROUBLE as error:
             raise StorageError(f"its manifest could not be written: {error}") from error
         committables = self._committables(number)
+        result = {"kept": bool(self._asked.get(number)), **self._drained(committables)}
         with self._drive.fenced() as transaction:
             record_output(transaction, self._drive, committables, number)
-            expired = complete(transaction, self._drive, number, manifest, sha256, kept=bool(self._asked.get(number)))
+            expired = complete(transaction, self._drive, number, manifest, sha256, result)
             for pending in self._checkpoints.pending:
                 if pending <= number:
                     reply = {"checkpoint": number, "manifest": manifest}
@@ -191,8 +204,7 @@ class DrainWatch:
         self._checkpoints.complete(number)
         self._needed[number] = frozenset(entry.snapshot for entry in entries)
         self._publish(number, committables)
-        self._expired.update(expired)
-        self._clear()
+        self._clear(expired)
 
     def _committables(self, number: int) -> list[Committable]:
         """The entries that the checkpoint adds to the prepared output."""
@@ -207,13 +219,16 @@ class DrainWatch:
             self._known.update(file.path for entry in committables for file in entry.files)
             self._publisher.publish(number, committables)
 
-    def _clear(self) -> None:
-        """Remove the snapshots that neither a retained checkpoint nor a publication needs, but never a subtask's
-        newest.
-        """
-        over = self._expired - (self._publisher.pending if self._publisher is not None else frozenset())
-        self._expired -= over
-        for number in over:
+    def _drained(self, committables: list[Committable]) -> dict[str, Any]:
+        """The ledger of a checkpoint whose output is published by itself, for the proof of that commit."""
+        if self._publisher is None or not any(entry.files for entry in committables):
+            return {}
+        ledger = join_ledgers(each.ledger for each in self._progress.values())
+        return {DRAINED: described(self._drive.plan, ledger, subtasks=False)}
+
+    def _clear(self, expired: list[int]) -> None:
+        """Remove the snapshots that no retained checkpoint needs, but never a subtask's newest."""
+        for number in expired:
             self._needed.pop(number, None)
         needed = {each.entry.snapshot for each in self._progress.values()}.union(*self._needed.values())
         numbers = {self._unit_of[subtask]: each.number for subtask, each in self._progress.items()}
