@@ -226,7 +226,7 @@ def test_what_was_published_is_never_drained_again(spilled: tuple[Started, Fixtu
 def test_output_of_a_finished_subtask_that_no_checkpoint_counts_on_yet_goes_with_the_next(
     spilled: tuple[Started, FixtureCheckpoint, Path],
 ) -> None:
-    """I9: killed before any checkpoint completed. The finished subtask is not drained again, its output still counts."""
+    """I9: killed before any checkpoint completed. A finished subtask is not drained again, its output still counts."""
     started, checkpoint, out = spilled
     repository, recovery, _ = started
     # One unit after the other, and a poll behind each: the first is finished when the first checkpoint is asked.
