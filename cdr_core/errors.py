@@ -107,14 +107,6 @@ class NotReady(CdrError):
     """Asked too early: the same request succeeds later and is not counted as a failure."""
 
 
-class Declined(CdrError):
-    """A checkpoint that should have been possible was not: counted against the tolerable number; the drain goes on."""
-
-
-class Closed(CdrError):
-    """Something was used, or waited for, after it had been closed."""
-
-
 class CommitConflict(CdrError):
     """Somebody else published on the same base; nothing of ours became visible."""
 

@@ -7,22 +7,20 @@ in the present format, so what counts is how many elements had been delivered.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cdr_core.audit.ledger import KIND_NAMES, Ledger, Tally, join_ledgers, require_equal
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.drain.remaining import Remaining
 from cdr_core.drain.watermarks import UNKNOWN, ChannelWatermarks, InputWatermark
 from cdr_core.errors import CdrError, Refused
 from cdr_core.kernels import fingerprint
 from cdr_core.phases.draining.snapshots import Cut
 from cdr_core.phases.ledgers import line_key
-from cdr_core.spill import segments
-from cdr_core.spill.earlier import set_of_version_2
+from cdr_core.spill.earlier import EarlierSet
 from cdr_core.spill.sets import SpillSet
 from cdr_core.storage import storage_for
 
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from cdr_core.phases.driver import Drive
     from cdr_core.rescale.plan import Plan
 
+Longs = npt.NDArray[np.int64]
+
 
 def cut_of_version_1(plan: Plan, subtask: int, position: str, body: Mapping[str, Any]) -> Cut:
     """A cut, with the files that were prepared for it alone; one whose spill set is gone cannot be understood any
@@ -39,10 +39,11 @@ def cut_of_version_1(plan: Plan, subtask: int, position: str, body: Mapping[str,
     """
     columns = None
     if body["remaining"] is None or not body["remaining"].get("whole"):
-        lines, ledger = _delivered(plan, subtask, body), ledger_of_entries(plan, body["ledger"])
-        found = {"delivered_lines": np.array(sorted(lines)), "delivered": np.array([lines[n] for n in sorted(lines)])}
+        lines, delivered = _delivered(plan, subtask, body)
+        ledger = ledger_of_entries(plan, body["ledger"])
         watermarks = ChannelWatermarks(plan, np.zeros(0, np.int64))
         watermarks.put(body.get("said", {"channels": ()})["channels"], subtask)
+        found = {"delivered_lines": lines, "delivered": delivered}
         columns = {**found, **ledger.to_columns(), **watermarks.to_columns()}
     files = tuple(PreparedFile.from_json(file) for file in body["files"])
     return Cut(position, body["manifest"], files, _watermark(body), columns)
@@ -58,26 +59,27 @@ def _watermark(value: Mapping[str, Any]) -> InputWatermark:
     return InputWatermark(value["said"]["watermark"], value["said"]["idle"]) if "said" in value else UNKNOWN
 
 
-def _delivered(plan: Plan, subtask: int, body: Mapping[str, Any]) -> Counter[int]:
-    """By line, how many elements had been delivered."""
+def _delivered(plan: Plan, subtask: int, body: Mapping[str, Any]) -> tuple[Longs, Longs]:
+    """Lines of which elements had been delivered, ascending, and how many of each."""
     try:
-        manifest = json.loads(storage_for(body["manifest"]).read(body["manifest"]))
-        spill_set = segments.SpillSet.from_json(manifest)
+        spill_set = EarlierSet.from_json(json.loads(storage_for(body["manifest"]).read(body["manifest"])))
     except CdrError as error:
         raise Refused(
             f"a recovery checkpoint of an earlier version refers to a spill set that is gone ({error.what})",
             hint="finish the recovery with that version, or start over: run the same command with --replace",
         ) from error
-    done = Counter({number: segment.records for number, segment in enumerate(spill_set.segments)})
-    if body["remaining"] is not None:
-        for part in Remaining.from_json(body["remaining"]).parts(spill_set):
-            done[part.segment] = body["frames_done"].get(str(part.segment), 0)
-    found: Counter[int] = Counter()
-    for number, count in done.items():
-        channel = spill_set.segments[number].virtual_channel
-        owner = subtask - int(plan.channels.owner_first[channel])
-        found[int(plan.channels.line_first[channel]) + owner] += count
-    return +found
+    of_segment = spill_set.delivered_at(body["remaining"], body["frames_done"])
+    begun = np.flatnonzero(of_segment)
+    lines, place = np.unique(_lines(plan, subtask, spill_set)[begun], return_inverse=True)
+    delivered = np.zeros(len(lines), np.int64)
+    np.add.at(delivered, place, of_segment[begun])
+    return lines, delivered
+
+
+def _lines(plan: Plan, subtask: int, spill_set: EarlierSet) -> Longs:
+    """By segment, the line whose elements it holds."""
+    channel = spill_set.columns["virtual_channel"]
+    return plan.channels.line_first[channel] + subtask - plan.channels.owner_first[channel]
 
 
 def ledger_of_entries(plan: Plan, entries: Sequence[Mapping[str, Any]]) -> Ledger:
@@ -114,13 +116,8 @@ def adopted_proof(drive: Drive, entry: CommitLogEntry | None, name: str, ledger:
 
 def spill_set_of_version_2(plan: Plan, value: Mapping[str, Any]) -> SpillSet:
     """A set that an earlier version left."""
-    subtask = value["subtask"]
-    channels = plan.channels
-    return set_of_version_2(
-        value,
-        lambda numbers: channels.line_first[numbers] + subtask - channels.owner_first[numbers],
-        lambda entries: ledger_of_entries(plan, entries),
-    )
+    old = EarlierSet.from_json(value)
+    return old.to_present(_lines(plan, old.subtask, old), ledger_of_entries(plan, old.ledger))
 
 
 def accounts_of(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> tuple[Ledger, Ledger]:

@@ -1,8 +1,8 @@
 """The files of one spill set, each in the first tier that has room.
 
 Where a file lies never changes what is in it: a tier that fills up under an open file passes it on, whole, to the next
-one with room. So files are cut by their input and by sizes alone, and a cursor into the set stays valid when the set is
-made again elsewhere.
+one with room. So files are cut by their input and by sizes alone, and a set that is made again elsewhere has the same
+segments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
 from cdr_core.settings import MIB
 from cdr_core.spill.reservations import Reservations
-from cdr_core.spill.segments import SpillFile
+from cdr_core.spill.sets import SpillFile
 from cdr_core.spill.tiers import SETTING, Tier
 from cdr_core.storage.local import make_directories, start_writing, sync_path
 
@@ -136,11 +136,6 @@ class SetFiles:
     def bytes(self) -> int:
         """Bytes of the open file."""
         return self._bytes
-
-    @property
-    def path(self) -> Path:
-        """The open file, where it lies now: a tier that fills up passes it on."""
-        return self._path
 
     def close(self) -> SpillFile | None:
         """Make the open file durable and end it; ``None`` when there is none, so that no file is ever empty."""

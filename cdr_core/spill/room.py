@@ -1,15 +1,13 @@
-"""Whether there is room for what will be spilled: asked before anything runs, and when the records are counted."""
+"""Whether there is room for what will be spilled, asked before anything runs."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from cdr_core.errors import DiskFull, SettingsRefused
+from cdr_core.errors import SettingsRefused
 from cdr_core.settings import SpillDir
 from cdr_core.spill.reservations import held_in
-from cdr_core.spill.segments import POSITION_BYTES
 from cdr_core.spill.tiers import SET_BUFFERS, SETTING, Tier, check, look
 from cdr_core.storage import is_local
 from cdr_core.storage.local import local_path
@@ -25,8 +23,7 @@ def refuse_unfit(
 ) -> None:
     """Refuse tiers that cannot take ``expected`` bytes, before anything runs; only for a recovery that spills.
 
-    What other recoveries than ``own`` hold of a tier is not there. How many records there are, and so how much room
-    their positions take, nobody knows yet: see :func:`require_room_for_positions`.
+    What other recoveries than ``own`` hold of a tier is not there.
     """
     if SET_BUFFERS * segment_size > budget:
         raise SettingsRefused(
@@ -41,18 +38,6 @@ def refuse_unfit(
         return
     tier = Tier(str(_existing(workspace)), None)
     check([tier], [look(tier)], expected, segment_size, "CDR_WORKSPACE")
-
-
-def require_room_for_positions(workspace: str, records: int) -> None:
-    """Raise if the places of so many records do not fit: they lie in the workspace, whatever tiers there are."""
-    if not is_local(workspace):
-        return
-    free, needed = shutil.disk_usage(_existing(workspace)).free, POSITION_BYTES * records
-    if free < needed:
-        raise DiskFull(
-            f"the workspace {workspace} has {free} bytes free, and the places of {records} records take {needed}",
-            hint="free some space there and run it again",
-        )
 
 
 def _existing(workspace: str) -> Path:

@@ -18,10 +18,7 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import Ledger
 from cdr_core.errors import Corrupt, other_version
-from cdr_core.spill.segments import SpillFile
 from cdr_core.storage.columns import pack_columns, unpack_columns
-
-__all__ = ["IndexBuilder", "SpillFile", "SpillSet"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -34,6 +31,14 @@ RUN_BYTES = 16
 """A run in its file: the first position and the number of elements, little-endian; those of a segment lie together,
 first all positions. Runs are as many as records may be, so they are no part of the index.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SpillFile:
+    """A sealed file of a set; never empty."""
+
+    path: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,12 +36,17 @@ def draining(repository: Repository, tmp_path: Path) -> Attempt:
 
 
 def seal(repository: Repository, attempt: Attempt, tier: Tier, root: Path, subtask: int = 0) -> SpillSet:
-    """A set with real files: segments in the tier, positions and manifest in the workspace."""
+    """A set with real files: segments in the tier, runs and manifest in the workspace.
+
+    Its positions are named by the manifest alone, as in sets of format 2.
+    """
     name = f"set-{subtask}-{attempt.epoch}"
     directory = root / attempt.recovery_id / f"e{attempt.epoch}" / "spill" / name
     made = write(directory, RECORDS, 512, 1024, places([tier], name, attempt.epoch, attempt.recovery_id))
     manifest = str(directory / "manifest.json")
-    write_json(manifest, made.to_json())
+    positions = directory / "positions"
+    positions.write_bytes(bytes(8))
+    write_json(manifest, {**made.to_json(), "positions": str(positions)})
     files = [SpillFile(file.path, file.bytes) for file in made.files]
     with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
         return transaction.seal_spill_set(subtask, manifest, "host-1", files, sum(file.bytes for file in files))

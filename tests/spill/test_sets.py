@@ -6,23 +6,17 @@ import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
-import numpy as np
 import pytest
 
-from cdr_core.audit.ledger import NOTHING
 from cdr_core.errors import CdrError, Refused, SpillLost
 from cdr_core.settings import MIB
 from cdr_core.spill import set_writer
 from cdr_core.spill.set_reader import read_segment
-from cdr_core.spill.set_writer import SetWriter
 from cdr_core.spill.sets import SpillSet
-from tests.support.spill import frames
+from tests.support.spill import Piece, frames, read, write_segments
 
-Piece = tuple[int, Sequence[bytes], int]
-"""A line, its elements, and the position of the first."""
 SEGMENTS: Sequence[Sequence[Piece]] = (
     ((4, [b"\x01ab", b"\x01c"], 0), (6, [b"\x01defg"], 7)),
     ((6, [b"\x01h"], 9),),
@@ -31,29 +25,7 @@ SEGMENTS: Sequence[Sequence[Piece]] = (
 
 
 def write(directory: Path, segments: Sequence[Sequence[Piece]] = SEGMENTS, file_size: int = 20) -> SpillSet:
-    with SetWriter(directory, 3, file_size) as writer:
-        for pieces in segments:
-            bodies = [frames(values) for _, values, _ in pieces]
-            elements = np.array([len(values) for _, values, _ in pieces])
-            runs = np.ones(len(pieces), np.int64), np.array([position for _, _, position in pieces]), elements
-            writer.append(
-                np.frombuffer(b"".join(bodies), np.uint8),
-                np.array([line for line, _, _ in pieces]),
-                np.array([len(body) for body in bodies]),
-                elements,
-                runs,
-            )
-        return writer.seal(NOTHING)
-
-
-def read(spill_set: SpillSet) -> list[Any]:
-    """Everything in a set: per segment the bytes, and of each piece line, end and elements; then all positions."""
-    found = []
-    for number in range(spill_set.segments):
-        segment = read_segment(spill_set, number)
-        pieces = np.stack((segment.lines, segment.ends, segment.elements)).T.tolist()
-        found.append((segment.body.tobytes(), pieces, segment.positions.tolist()))
-    return found
+    return write_segments(directory, segments, file_size)
 
 
 @pytest.mark.seed("000-09", "000-12")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.errors import DiskFull, SettingsRefused
+from cdr_core.errors import SettingsRefused
 from cdr_core.phases.request import RecoveryRequest, check, create_in
 from cdr_core.settings import GIB, KIB, MIB, SpillDir
 from cdr_core.spill import tiers
 from cdr_core.spill.reservations import Reservations
-from cdr_core.spill.room import refuse_unfit, require_room_for_positions
+from cdr_core.spill.room import refuse_unfit
 from cdr_core.spill.tiers import Space, Tier, room_in, tiers_of
 from tests.support import draining
 from tests.support.checkpoints import FixtureCheckpoints
@@ -72,14 +72,6 @@ def test_what_other_recoveries_hold_of_a_tier_is_not_there(tmp_path: Path) -> No
     with pytest.raises(SettingsRefused, match=f"can take {50 * KIB} bytes besides {50 * KIB} that other recoveries"):
         refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB)
     refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB, own={"r-other"})
-
-
-@pytest.mark.seed("E15")
-def test_the_workspace_needs_room_for_the_places_of_the_records(tmp_path: Path) -> None:
-    """8 bytes a record, whatever tiers there are; known when the records are counted."""
-    require_room_for_positions(str(tmp_path / "r-1"), 1000)
-    with pytest.raises(DiskFull, match="places of 1152921504606846976 records"):
-        require_room_for_positions(str(tmp_path / "r-1"), 1 << 60)
 
 
 def test_a_tier_inside_another_is_refused() -> None:

@@ -7,20 +7,24 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cdr_core.audit.ledger import NOTHING
 from cdr_core.spill.placement import Place
-from cdr_core.spill.reader import read_segments
-from cdr_core.spill.segments import SpillSet
+from cdr_core.spill.set_reader import read_segment
+from cdr_core.spill.set_writer import SetWriter
+from cdr_core.spill.sets import SpillSet
 from cdr_core.spill.tiers import Tier
-from cdr_core.spill.writer import SpillWriter
 
 RECOVERY = "r-0123456789"
 
 Batches = Sequence[tuple[int, Sequence[bytes]]]
-"""Records by virtual channel, in order."""
+"""Elements by line, in order."""
+Piece = tuple[int, Sequence[bytes], int]
+"""A line, its elements, and the position of the first."""
 
 
 def frames(values: Sequence[bytes]) -> bytes:
@@ -31,25 +35,56 @@ def places(tiers: Sequence[Tier], name: str = "set-1", epoch: int = 1, recovery:
     return [Place.of_attempt(tier, recovery, epoch, name) for tier in tiers]
 
 
-def append(writer: SpillWriter, batches: Batches) -> None:
-    position = 0
-    for channel, values in batches:
-        body = np.frombuffer(frames(values), np.uint8)
-        positions = np.arange(position, position + len(values), dtype=np.int64)
-        position += len(values)
-        writer.append(channel, 0, channel, body, 0, np.array([0]), np.array([len(body)]), positions)
+def append(writer: SetWriter, pieces: Sequence[Piece]) -> None:
+    """Add one segment."""
+    bodies = [frames(values) for _, values, _ in pieces]
+    elements = np.array([len(values) for _, values, _ in pieces])
+    writer.append(
+        np.frombuffer(b"".join(bodies), np.uint8),
+        np.array([line for line, _, _ in pieces]),
+        np.array([len(body) for body in bodies]),
+        elements,
+        (np.ones(len(pieces), np.int64), np.array([position for _, _, position in pieces]), elements),
+    )
+
+
+def write_segments(
+    directory: Path, segments: Sequence[Sequence[Piece]], file_size: int, where: Sequence[Place] = ()
+) -> SpillSet:
+    with SetWriter(directory, 3, file_size, where) as writer:
+        for pieces in segments:
+            append(writer, pieces)
+        return writer.seal(NOTHING)
+
+
+def segments_of(batches: Batches, segment_size: int) -> list[list[Piece]]:
+    """Pieces in segments of at most that size, or of one piece; positions count through."""
+    segments: list[list[Piece]] = []
+    position = used = 0
+    for line, values in batches:
+        size = len(frames(values))
+        if not segments or used + size > segment_size:
+            segments.append([])
+            used = 0
+        segments[-1].append((line, values, position))
+        position, used = position + len(values), used + size
+    return segments
 
 
 def write(
     directory: Path, batches: Batches, segment_size: int = 64, file_size: int = 256, where: Sequence[Place] = ()
 ) -> SpillSet:
-    with SpillWriter(directory, 3, segment_size, file_size, where) as writer:
-        append(writer, batches)
-        return writer.seal(())
+    return write_segments(directory, segments_of(batches, segment_size), file_size, where)
 
 
-def read(spill_set: SpillSet) -> list[tuple[int, bytes, list[int]]]:
-    return [(b.segment.virtual_channel, b.body.tobytes(), b.positions.tolist()) for b in read_segments(spill_set)]
+def read(spill_set: SpillSet) -> list[Any]:
+    """Everything in a set: per segment the bytes, and of each piece line, end and elements; then all positions."""
+    found = []
+    for number in range(spill_set.segments):
+        segment = read_segment(spill_set, number)
+        pieces = np.stack((segment.lines, segment.ends, segment.elements)).T.tolist()
+        found.append((segment.body.tobytes(), pieces, segment.positions.tolist()))
+    return found
 
 
 def spilled_bytes(tier: Tier) -> int:
