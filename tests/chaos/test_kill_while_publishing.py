@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from cdr_core.metadata import AttemptState, CommitState, Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.settings import Settings
 from tests.chaos.test_kill import RECORDS, Victim, assert_each_record_once
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
@@ -130,13 +133,28 @@ def test_the_last_commit_killed_at_any_step_is_made_once_in_either_mode(
     assert len(published(tmp_path / "out")) == before + 1
 
 
+def stop_outside_a_transaction(pid: int, settings: Settings) -> None:
+    """A process that sleeps with SQLite's lock in its hand would stop everybody else, which is not meant here."""
+    file = settings.database_url.removeprefix("sqlite:///")
+    for _ in range(100):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with closing(sqlite3.connect(file, timeout=0.2)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+        except sqlite3.OperationalError:
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+    raise AssertionError("the drain is always in a transaction")
+
+
 @pytest.mark.seed("004-13", "E48", "E56")
 @pytest.mark.parametrize("step", ["commit.before-publish", "publish.before", "publish.after", "listener.before"])
 def test_a_drain_that_sleeps_through_its_successor_publishes_nothing_more(
     draining: Started, tmp_path: Path, step: str
 ) -> None:
     """Stopped around its publication; its successor finishes; then it goes on, fenced."""
-    repository, recovery, _ = draining
+    repository, recovery, settings = draining
     held, log, out = tmp_path / "held", tmp_path / "faults", tmp_path / "out"
     held.touch()
     pid = drain_in_child(recovery, f"{step}=pause:{held},drain.page=sleep:0.002", log=log)
@@ -144,7 +162,7 @@ def test_a_drain_that_sleeps_through_its_successor_publishes_nothing_more(
     while not log.exists():
         assert time.monotonic() < deadline, "the fault never fired"
         time.sleep(0.02)
-    os.kill(pid, signal.SIGSTOP)
+    stop_outside_a_transaction(pid, settings)
     finish(draining, out)
     before = sorted(str(path) for path in out.rglob("*.json"))
     held.unlink()

@@ -161,7 +161,7 @@ def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_nex
         inline.run(repository, recovery, before, settings)
     if phase is Phase.DRAIN:
         hurt(Path(repository.spill_sets(recovery)[0].files[0].path), "deleted")
-    step = "spill.before-result" if phase is Phase.SPILL else "drain.before-result"
+    step = "spill.before-result" if phase is Phase.SPILL else "drain.prepared"
     monkeypatch.setenv("CDR_FAULTS", f"{step}=once:{tmp_path / 'failed'}:raise")
     inline.run(repository, recovery, phase, settings, Twice())
     assert (tmp_path / "failed").exists()

@@ -47,7 +47,6 @@ WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "expire_checkpoint": lambda transaction: transaction.expire_checkpoint(1, "no"),
     "add_prepared": lambda transaction: transaction.add_prepared(prepared(0, 1)),
     "reset_subtask": lambda transaction: transaction.reset_subtask(0, 0),
-    "forget_prepared_before": lambda transaction: transaction.forget_prepared_before(1),
     "save_coordinator_state": lambda transaction: transaction.save_coordinator_state(USER, {}),
     "intend": lambda transaction: transaction.intend(USER, 1, None, PROOF_SHA256, PROOF),
     "published": lambda transaction: transaction.published(USER, 1, "/t", None),

@@ -382,6 +382,39 @@ def test_a_task_closes_its_file_when_a_checkpoint_is_asked_for(
     commit_and_compare(spilled)
 
 
+@pytest.mark.parametrize("spilled", ["at-end", "per-checkpoint"], indirect=True)
+@pytest.mark.parametrize("count", [10, 300])
+def test_many_checkpoints_leave_no_more_than_a_few(
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """004-11: rows, grants, requests and files of a drain do not grow with the number of its checkpoints."""
+    started, _, _ = spilled
+    repository, recovery, _ = started
+    monkeypatch.setattr(Drive, "checkpoint_interval", 1.0)
+    clock = [0.0]
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
+    left: list[int] = []
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        workers.run_unit(units[0])
+        for _ in range(count):
+            clock[0] += 1.0
+            poll()
+        ask(started)
+        poll()
+        folder = Path(Job.from_json(workers._payload).directory).parent
+        left.append(sum(path.is_file() for path in folder.rglob("*")))
+        workers.run_unit(units[1])
+        poll()
+
+    drain(started, Script(script))
+    assert len(states(started)) == count + 2
+    assert left[0] < 20
+    assert len(repository.prepared(recovery)) <= 4
+    assert sum(len(each.grants) for each in repository.spill_sets(recovery)) <= 8
+    commit_and_compare(spilled)
+
+
 def test_files_are_closed_by_size_without_any_checkpoint(spilled: Spilled, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository, recovery, _), _, _ = spilled
     monkeypatch.setenv("CDR_OUTPUT_FILE_SIZE", "20kB")

@@ -80,7 +80,8 @@ class Spill(Scope):
         grant = self._session.get(GrantRow, (set_id, holder))
         if grant is None or grant.released:
             return False
-        grant.released = True
+        # Not marked but gone: a recovery may take thousands of checkpoints, each with a grant on every set.
+        self._session.delete(grant)
         self._session.flush()
         others = self._session.scalars(select(GrantRow).where(GrantRow.set_id == set_id)).all()
         live = {other.holder for other in others if is_live(other, self.epoch)}

@@ -29,9 +29,14 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
     version: int = MANIFEST_VERSION
 
 
+def manifest_uri(drive: Drive, number: int) -> str:
+    """Where an attempt puts the manifest of a checkpoint."""
+    return join(drive.workspace.attempt(drive.epoch, "checkpoints"), f"{number:06d}.json")
+
+
 def write_manifest(drive: Drive, number: int, cuts: Iterable[CutEntry]) -> tuple[str, str]:
     """The place and SHA-256 of the manifest."""
-    uri = join(drive.workspace.attempt(drive.epoch, "checkpoints"), f"{number:06d}.json")
+    uri = manifest_uri(drive, number)
     data = msgspec.json.encode(CheckpointManifest(number, tuple(sorted(cuts, key=lambda cut: cut.subtask))))
     storage = storage_for(uri)
     if not storage.create(uri, data):  # an earlier try at this number, which was not recorded

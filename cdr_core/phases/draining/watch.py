@@ -18,7 +18,7 @@ from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.phases.coordination import DRAINED, is_per_checkpoint, while_draining
-from cdr_core.phases.draining.manifest import write_manifest
+from cdr_core.phases.draining.manifest import manifest_uri, write_manifest
 from cdr_core.phases.draining.publisher import Publisher
 from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
 from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
@@ -227,13 +227,14 @@ class DrainWatch:
         return {DRAINED: described(self._drive.plan, ledger, subtasks=False)}
 
     def _clear(self, expired: list[int]) -> None:
-        """Remove the snapshots that no retained checkpoint needs, but never a subtask's newest."""
-        for number in expired:
-            self._needed.pop(number, None)
+        """Remove manifests of expired checkpoints, and the snapshots that no retained one needs, but never a subtask's
+        newest.
+        """
+        manifests = [manifest_uri(self._drive, number) for number in expired if self._needed.pop(number, None)]
         needed = {each.entry.snapshot for each in self._progress.values()}.union(*self._needed.values())
         numbers = {self._unit_of[subtask]: each.number for subtask, each in self._progress.items()}
         passed = [self._snapshots.uri(*each) for each in self._listed if each[1] < numbers[each[0]]]
-        self._snapshots.remove([uri for uri in passed if uri not in needed])
+        self._snapshots.remove([*manifests, *(uri for uri in passed if uri not in needed)])
 
     def _reply(self, transaction: FencedTransaction, number: int, state: CommandState, reply: dict[str, Any]) -> None:
         for command in self._asked.pop(number, []):
