@@ -36,6 +36,14 @@ def recover(
             "cdr elements --json printed; may be repeated.",
         ),
     ] = None,
+    drain_order: Annotated[
+        str,
+        typer.Option(
+            "--drain-order",
+            metavar="EXCHANGE,…",
+            help="Exchanges to drain before the others, and to publish before them with CDR_COMMIT=per-checkpoint.",
+        ),
+    ] = "",
     trust_key: Annotated[
         bool, typer.Option("--trust-key", help="Recover by a key that nothing in the checkpoint proves.")
     ] = False,
@@ -53,6 +61,7 @@ def recover(
     The same checkpoint and target again resumes, or returns the stored result.
     """
     from cdr_core.phases.request import RecoveryRequest, create_in
+    from cdr_core.rescale.drain_order import parse_order
 
     settings = load_settings()
     request = RecoveryRequest(
@@ -65,6 +74,7 @@ def recover(
         tuple(drop_records or ()),
         trust_key,
         replace=_token() if replace else "",
+        drain_order=parse_order(drain_order),
     )
     with open_repository(settings) as repository:
         recovery, _ = create_in(repository, request, settings)

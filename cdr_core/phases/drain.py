@@ -144,8 +144,15 @@ def _sealed(drive: Drive) -> list[SpillSet]:
     return [each for each in sets if each.state is SpillSetState.SEALED]
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
-    """Drain the subtask from where it is. A spill set that is lost or damaged is made again from the checkpoint."""
+def rounds(job: Job) -> list[Job]:
+    """One round per exchange of the drain order: each is drained everywhere before the next one begins anywhere."""
+    return [replace(job, stage=stage) for stage in range(len(job.drain_order))]
+
+
+def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome | None:
+    """Drain the subtask from where it is; ``None`` if it goes on in a later round. A spill set that is lost or damaged
+    is made again from the checkpoint.
+    """
     key, subtask = name.partition("-")[0], int(unit["subtask"])
     manifest, again = str(unit["manifest"]), 0
     entry = base_of(unit)
@@ -169,7 +176,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
                 raise
             again += 1
             manifest = str(spill.execute(job, plan, unit["spill"], name).detail["manifest"])
-    return _outcome(snapshots.uri(key, final.number), first, final)
+    return _outcome(snapshots.uri(key, final.number), first, final) if final.cut.final else None
 
 
 def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome:

@@ -37,6 +37,7 @@ from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan
 from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
+from cdr_core.rescale.drain_order import DRAIN_ORDER
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings, parse_duration
@@ -124,6 +125,7 @@ class Drive:
             checkpoint_interval=self.checkpoint_interval,
             output_file_size=self.settings.output_file_size,
             read_back=is_per_checkpoint(self.recovery),
+            drain_order=tuple(self.recovery.options.get(DRAIN_ORDER, ())),
             step=step,
             staged=staged,
             on_corrupt=self.recovery.options["on_corrupt"],
@@ -156,6 +158,9 @@ class Watch(Protocol):
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
         """A finished unit is about to be recorded; raise to refuse it."""
+
+    def end_round(self) -> None:
+        """All tasks of a round before the last have ended."""
 
     def poll(self) -> None:
         """One round, after the finished units were recorded."""
@@ -335,8 +340,13 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     job = drive.job(staged=stepped.get("staged", drive.staged))
     redo = getattr(module, "CHECKS_ANEW", False)
     watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
+    recorder = Recorder(drive, job, total, report, redo=redo, watch=watch)
     with watch or nullcontext():
-        do_units(drive, workers, Recorder(drive, job, total, report, redo=redo, watch=watch), job, units)
+        if watch is not None:
+            for early in module.rounds(job):
+                run_round(drive, workers, recorder, early, units)
+                watch.end_round()
+        do_units(drive, workers, recorder, job, units)
     results = drive.results(drive.phase)
     finished: Finished = module.finish(drive, results)
     fetched = sum(result.get(FETCHED, 0) for result in results)
@@ -362,6 +372,14 @@ def do_units(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units
     missing = sorted(set(units) - recorder.recorded)
     if missing:
         raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
+
+
+def run_round(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
+    """Have a part of every unit done that is not recorded yet; none of them is recorded by that."""
+    write_json(job.units, units)
+    pending = [unit for unit in units if unit not in recorder.recorded]
+    if pending:
+        workers.run(drive, job.to_json(), pending, recorder.poll)
 
 
 def forget_earlier_units(drive: Drive) -> None:

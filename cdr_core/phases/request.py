@@ -35,6 +35,7 @@ from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.shapes import choose_shape, shape_options
+from cdr_core.rescale.drain_order import DRAIN_ORDER, check_order
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
@@ -67,6 +68,7 @@ class RecoveryRequest:
     drop_records: tuple[str, ...] = ()
     trust_key: bool = False
     replace: str = ""
+    drain_order: tuple[str, ...] = ()
 
 
 def request_of(
@@ -83,6 +85,7 @@ def request_of(
         drop_records=tuple(recovery.options.get(DROP_RECORDS, ())),
         trust_key=trust_key or bool(recovery.settings.get(TRUST_KEY)),
         replace=replace,
+        drain_order=tuple(recovery.options.get(DRAIN_ORDER, ())),
     )
 
 
@@ -124,6 +127,7 @@ def check(
     refuse_unproven(evidence, trusted=request.trust_key, needs_values=_needs_values(request))
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
+    check_order(plan, request.drain_order)
     target = _absolute_target(request.to)
     commit = mode_for(target, settings)
     shape = choose_shape(target, settings)
@@ -183,6 +187,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
                 **({} if checked.commit == AT_END else {"commit": checked.commit}),
                 **shape_options(checked.target, checked.shape, _attached(repository, checked, old)),
                 **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
+                **({DRAIN_ORDER: list(request.drain_order)} if request.drain_order else {}),
                 **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
             },
             settings={

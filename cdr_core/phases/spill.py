@@ -1,8 +1,9 @@
 """spill: gather each new subtask's records into a sealed spill set, in the order in which they will be drained.
 
-Unit: a new subtask. Order: by gate, new channel, virtual channel, split; within a virtual channel the source's own
-order. Elements that are not records are selected like them; behind the records of a new channel that several virtual
-channels were merged into come its closing elements (:mod:`cdr_core.rescale.other_elements`).
+Unit: a new subtask. Order: by stage of the drain order, gate, new channel, virtual channel, split; within a virtual
+channel the source's own order. Elements that are not records are selected like them; behind the records of a new
+channel that several virtual channels were merged into come its closing elements
+(:mod:`cdr_core.rescale.other_elements`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.phases.workspace import write_json
 from cdr_core.rescale.batch import BatchSource, batch_source
 from cdr_core.rescale.closings import Closings, closings
+from cdr_core.rescale.drain_order import stages
 from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.other_elements import CLOSING_POSITION
 from cdr_core.rescale.plan import Plan
@@ -166,7 +168,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     places = [Place.of_attempt(tier, job.recovery, job.epoch, directory.name) for tier in tiers]
     manifest = join(home, "manifest.json")
     blocks = Blocks(job, plan, unit["subtask"], *unit["index"])
-    parts = OwnedParts(plan, unit["subtask"], blocks, Closings.from_columns(read_columns(*unit["closings"])))
+    closing = Closings.from_columns(read_columns(*unit["closings"]))
+    parts = OwnedParts(plan, unit["subtask"], blocks, closing, job.drain_order)
     meter = Meter(job, unit_of(name), unit["bytes"])
     with (
         shipping(directory, home) as ship,
@@ -236,7 +239,9 @@ class _Block:
 class OwnedParts:
     """The parts of one new subtask in drain order, closing elements included; runs are loaded when they are needed."""
 
-    def __init__(self, plan: Plan, subtask: int, blocks: Blocks, closing: Closings) -> None:
+    def __init__(
+        self, plan: Plan, subtask: int, blocks: Blocks, closing: Closings, drain_order: Sequence[str] = ()
+    ) -> None:
         self._plan, self._blocks = plan, blocks
         self._loaded: dict[int, _Block] = {}
         self._closing = _closing_block(closing.of_subtask(subtask))
@@ -244,7 +249,8 @@ class OwnedParts:
         line, split, block, part, size = np.concatenate(found, axis=1)
         channel = plan.channels.of_lines(line)
         gates = np.array([exchange.gate for exchange in plan.exchanges], np.int64)[plan.channels.exchange[channel]]
-        order = np.lexsort((split, channel, plan.channels.new_up[channel], gates))
+        stage = stages(plan, drain_order)[plan.channels.exchange[channel]]
+        order = np.lexsort((split, channel, plan.channels.new_up[channel], gates, stage))
         self.line, self.block, self.part, self.size = line[order], block[order], part[order], size[order]
         self.exchange = plan.channels.exchange[channel[order]]
 

@@ -50,6 +50,7 @@ class Job:
     source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
     ``shape``: the columns of the table. ``checkpoint_interval`` in seconds, 0 = none are taken unasked.
     ``read_back``: the drain reads each file before a snapshot names it, because it may be published at once.
+    ``drain_order``: exchanges that come first; ``stage``: drain up to this stage of them only, ``None`` = everything.
     """
 
     phase: str
@@ -66,6 +67,8 @@ class Job:
     checkpoint_interval: float = 0.0
     output_file_size: int = 512 * MIB
     read_back: bool = False
+    drain_order: tuple[str, ...] = ()
+    stage: int | None = None
     step: str = ""
     staged: str = ""
     on_corrupt: str = "fail"
@@ -78,7 +81,7 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         value = json.loads(text)
-        return cls(**{**value, "shape": TableShape(value["shape"])})
+        return cls(**{**value, "shape": TableShape(value["shape"]), "drain_order": tuple(value["drain_order"])})
 
     @property
     def directory(self) -> str:
@@ -146,9 +149,11 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
     use_staged(plan.metadata_sha256, job.staged)
     try:
         with _scratch(job) as fetches:
-            outcome: Outcome = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+            outcome: Outcome | None = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
     finally:
         close_files()
+    if outcome is None:  # the unit goes on in a later round
+        return
     detail = dict(outcome.detail)
     if fetches is not None and fetches.bytes:
         detail[FETCHED] = fetches.bytes

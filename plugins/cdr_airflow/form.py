@@ -68,6 +68,9 @@ bad element and puts the rest aside: the sound part is published, the receipt li
 is marked failed so that somebody looks."""
 
 
+ORDER_HELP = """Exchanges to drain before the others, by their names in the job spec and in this order. With
+`CDR_COMMIT=per-checkpoint` they are published before the others, too. Empty: in the order of their inputs."""
+
 TRUST_HELP = """Recover by a key that nothing in the checkpoint proves. Such a key is refused otherwise: a wrong one
 gives records to subtasks that do not own them. The receipt keeps saying that the key is unproven."""
 
@@ -174,6 +177,14 @@ def recovery_params(shown: Example) -> dict[str, Param]:
             values_display={"fail": "Fail: publish nothing", "quarantine": "Quarantine: publish what is sound"},
             section=BEHAVIOUR,
         ),
+        "drain_order": Param(
+            None,
+            type=["null", "string"],
+            title="Drain order",
+            description_md=ORDER_HELP,
+            examples=["orders,payments"],
+            section=BEHAVIOUR,
+        ),
         "trust_key": Param(False, type="boolean", title="Trust the key", description_md=TRUST_HELP, section=BEHAVIOUR),
         "replace": Param(False, type="boolean", title="Start over", description_md=REPLACE_HELP, section=BEHAVIOUR),
     }
@@ -182,6 +193,7 @@ def recovery_params(shown: Example) -> dict[str, Param]:
 REQUEST = {
     **{name: f"{{{{ params.{name} }}}}" for name in ("checkpoint", "spec", "parallelism", "to", "on_corrupt")},
     "checkpoint_interval": "{{ params.checkpoint_interval or '' }}",
+    "drain_order": "{{ params.drain_order or '' }}",
     "trust_key": "{{ params.trust_key }}",
     "replace": "{{ run_id if params.replace else '' }}",
 }

@@ -106,6 +106,7 @@ def create(request: Mapping[str, str]) -> str:
     """The recovery that the request names, made or attached to; raises a :class:`cdr_core.errors.CdrError`."""
     from cdr_core import settings
     from cdr_core.phases import request as requests
+    from cdr_core.rescale.drain_order import parse_order
 
     wished = requests.RecoveryRequest(
         checkpoint=request["checkpoint"],
@@ -116,6 +117,7 @@ def create(request: Mapping[str, str]) -> str:
         on_corrupt=request.get("on_corrupt", "fail"),
         trust_key=is_on(request, "trust_key"),
         replace=request.get("replace", ""),
+        drain_order=parse_order(request.get("drain_order", "")),
     )
     return requests.create(wished, settings.load())
 

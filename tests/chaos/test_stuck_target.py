@@ -83,7 +83,7 @@ def published(bucket: Bucket, table: str) -> list[dict[str, Any]]:
 def test_with_a_frozen_target_a_checkpoint_completes_and_a_killed_drain_goes_on_from_it(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """002-01, 002-22, 003-01: a request overtakes output that is blocked; killed, nothing is lost or duplicated."""
+    """002-18, 003-03, 003-06: a request overtakes output that is blocked; killed, nothing is lost or duplicated."""
     with frozen_disk(tmp_path) as disk:
         started = ready_to_drain(fixture_checkpoint("a_p3_thr0", 2), f"parquet:{disk.path}/out", monkeypatch, mode)
         repository, recovery, _ = started
@@ -106,7 +106,7 @@ def test_with_a_frozen_target_a_checkpoint_completes_and_a_killed_drain_goes_on_
 def test_while_an_upload_is_held_back_a_checkpoint_completes_and_a_killed_drain_goes_on_from_it(
     fixture_checkpoint: FixtureCheckpoints, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """002-01, 003-01: the same before an S3 server; the uploads of the killed drain never arrive."""
+    """002-18, 003-03, 003-06: the same before an S3 server; the uploads of the killed drain never arrive."""
     proxy = HoldingProxy(int(bucket.endpoint.rpartition(":")[2]))
     monkeypatch.setenv("CDR_S3_ENDPOINT", proxy.endpoint)
     to = bucket.uri()

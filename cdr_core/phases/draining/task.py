@@ -23,6 +23,7 @@ from cdr_core.phases.draining.snapshots import Cut, Snapshot, Snapshots
 from cdr_core.phases.ledgers import line_key
 from cdr_core.phases.meter import Meter
 from cdr_core.phases.read_back import read_back
+from cdr_core.rescale.drain_order import stages
 from cdr_core.storage import is_local
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class DrainTask:
         self._next_look = 0.0
 
     def run(self, taken_over: Snapshot) -> Snapshot:
-        """The final snapshot."""
+        """The final snapshot; in a round before the last, the newest."""
         self._last = replace(taken_over, cut=replace(taken_over.cut, manifest=self._manifest))
         self._asked = self._request()
         state = DrainState(self._plan, self._set, taken_over.cut.columns)
@@ -79,11 +80,11 @@ class DrainTask:
         with output:
             self._drain(state, output)
             reach("drain.prepared")
-            return self._snapshot(state, output, final=True)
+            return self._snapshot(state, output, final=self._job.stage is None)
 
     def _drain(self, state: DrainState, output: Output[Any]) -> None:
         meter = Meter(self._job, self._unit, self._set.ledger.bytes, state.tally.records, state.tally.bytes)
-        numbers = state.still_to_come()
+        numbers = [number for number in state.still_to_come() if self._is_in_round(number)]
         budget = self._job.memory_budget
         self._begin_file(state)
         with SegmentQueue(self._set, numbers, budget, positions=output.needs_positions) as queue:
@@ -93,6 +94,15 @@ class DrainTask:
                 output.write(segment, state.skip(number))
                 meter.at(lambda: (state.tally.records, state.tally.bytes))
                 reach("drain.page")
+
+    def _is_in_round(self, segment: int) -> bool:
+        """A segment holds elements of one exchange."""
+        if self._job.stage is None:
+            return True
+        channels = self._plan.channels
+        line = self._set.columns["line"][self._set.pieces(segment)][:1]
+        exchange = int(channels.exchange[channels.of_lines(line)][0])
+        return int(stages(self._plan, self._job.drain_order)[exchange]) <= self._job.stage
 
     def _begin_file(self, state: DrainState) -> None:
         self._begun_at, self._begun_bytes = self._clock(), state.tally.bytes

@@ -96,6 +96,15 @@ class DrainWatch:
             )
         self._accepted.add(subtask)
 
+    def end_round(self) -> None:
+        """An exchange is drained everywhere. Where output is published while draining, it is before the next begins."""
+        if self._publisher is None:
+            return
+        self._trigger(None, None)
+        while self._checkpoints.pending:
+            self.poll()
+        self._publisher.flush()
+
     def poll(self) -> None:
         """One round. Trouble with files fails a checkpoint, and only when its time is over."""
         if self._publisher is not None:
