@@ -57,8 +57,8 @@ def publications(out: Path) -> list[set[str]]:
 def test_exchanges_of_the_order_come_first(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, mode: str, killed: bool
 ) -> None:
-    """002-33, 002-34, 002-50, E24: in every subtask, and published everywhere before the next one is; each record once, also where a
-    drain dies on its way.
+    """002-33, 002-34, 002-50, E24: in every subtask, and published everywhere before the next one is; each record once,
+    also where a drain dies on its way.
     """
     path = str(fixture_checkpoint("g_p7_thr0", 2).path)
     first = names()[-1]

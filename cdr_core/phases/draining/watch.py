@@ -34,8 +34,8 @@ DRAIN = "drain"
 """The grant by which an attempt at the drain holds the spill sets."""
 
 GRACE_SECONDS = 0.5
-"""How long a checkpoint that a user asks for waits for the tasks to close their files. A task that is stuck in a write
-delays it no longer than this; one that works makes the checkpoint hold what was drained up to the request.
+"""How long a checkpoint waits for the tasks to close their files. A task that is stuck in a write delays it no longer
+than this; one that works makes the checkpoint hold what was drained up to the request.
 """
 
 ALIGNED_SHARE = 0.5
@@ -135,13 +135,10 @@ class DrainWatch:
             transaction.answer_command(command.id, CommandState.REFUSED, {"reason": reason, "not_ready": True})
 
     def _trigger(self, aligned_timeout: float | None, command: Command | None) -> None:
-        running: Mapping[int, int] = {}
-        if command is not None:
-            with suppress(*TROUBLE):
-                self._look()
-            running = self._running()
+        with suppress(*TROUBLE):
+            self._look()
         wait = min(max(aligned_timeout or 0.0, GRACE_SECONDS), ALIGNED_SHARE * self._drive.settings.checkpoint_timeout)
-        number = self._checkpoints.trigger(wait, running)
+        number = self._checkpoints.trigger(wait, self._running())
         if command is not None:
             self._asked.setdefault(number, []).append(command)
         with self._drive.fenced() as transaction:
