@@ -22,7 +22,7 @@ from cdr_core.phases import spill
 from cdr_core.phases.asking import CHECKPOINT
 from cdr_core.phases.coordination import is_per_checkpoint
 from cdr_core.phases.draining.manifest import write_manifest
-from cdr_core.phases.draining.resume import SNAPSHOT, base_of, finished_subtasks, go_back, outputs_in_rows
+from cdr_core.phases.draining.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, outputs_in_rows
 from cdr_core.phases.draining.rows import all_output, complete, new_output
 from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
 from cdr_core.phases.draining.task import DrainTask
@@ -185,7 +185,8 @@ def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome:
     entry = CutEntry.of(StoredSnapshot(final, uri, hashlib.sha256(final.encode()).hexdigest()))
     detail = {
         "subtask": final.subtask,
-        SNAPSHOT: {name: value for name, value in msgspec.to_builtins(entry).items() if name != "subtask"},
+        SNAPSHOT: msgspec.to_builtins(entry),
+        NUMBER: final.number,
         "resumed_from": first.after,
         "records_here": ledger.records - first.cut.ledger.records,
         "files": [file.to_json() for file in cut.files],

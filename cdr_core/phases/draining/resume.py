@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cdr_core.audit.ledger import NOTHING, Ledger
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.drain.watermarks import UNKNOWN, InputWatermark
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 SNAPSHOT = "snapshot"
 """In the result of a drained subtask: its final snapshot, as the manifest of a recovery checkpoint names it."""
+NUMBER = "snapshot_number"
+"""In the result of a drained subtask: the place of its final snapshot in the chain."""
 
 
 def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, CutEntry]:
@@ -105,7 +109,7 @@ def finished_progress(drive: Drive, row: UnitResult, prepared: SubtaskOutput) ->
     """Of a subtask that is drained to the end."""
     result, subtask = row.result, int(row.result["subtask"])
     if SNAPSHOT in result:
-        entry = CutEntry(subtask=subtask, **{**result[SNAPSHOT], "owned": tuple(result[SNAPSHOT]["owned"])})
+        entry = msgspec.convert(result[SNAPSHOT], CutEntry)
     else:
         entry = _stored(drive, subtask, finished_cut_of_version_1(drive.plan, row))
     watermark = InputWatermark(result["said"]["watermark"], result["said"]["idle"]) if "said" in result else UNKNOWN
@@ -141,5 +145,4 @@ def finished_subtasks(drive: Drive) -> dict[int, Progress]:
 
 def base_of(unit: Mapping[str, Any]) -> CutEntry | None:
     """Where the drain of a unit begins; ``None`` = at the start of its set."""
-    base = unit["base"]
-    return None if base is None else CutEntry(**{**base, "owned": tuple(base["owned"])})
+    return None if unit["base"] is None else msgspec.convert(unit["base"], CutEntry)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from cdr_core.audit.ledger import NOTHING, join_ledgers
 from cdr_core.commit.committable import Committable
@@ -20,7 +23,7 @@ from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFil
 from cdr_core.phases.coordination import DRAINED, is_per_checkpoint, while_draining
 from cdr_core.phases.draining.manifest import manifest_uri, write_manifest
 from cdr_core.phases.draining.publisher import Publisher
-from cdr_core.phases.draining.resume import SNAPSHOT, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
+from cdr_core.phases.draining.resume import NUMBER, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
 from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
 from cdr_core.phases.draining.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.phases.ledgers import described
@@ -84,16 +87,22 @@ class DrainWatch:
             self._publisher.__exit__(*raised)
 
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
-        """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain."""
+        """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain.
+
+        Snapshots are removed only below the newest that the driver has seen. A task that slept meanwhile may have
+        created a lower number anew, and then ends a chain that nobody continues.
+        """
         subtask = int(self._units[unit]["subtask"])
-        final = detail[SNAPSHOT]
-        self._look(unit)
-        if self._progress[subtask].entry.position != final["position"]:
+        if detail[NUMBER] < self._progress[subtask].number:
             raise JobFailed(
-                f"subtask {subtask} was drained by two tasks at once: one ends with {final['position']}, the other is"
-                f" at {self._progress[subtask].entry.position}",
+                f"subtask {subtask} was drained by two tasks at once: one ended with snapshot {detail[NUMBER]}, "
+                f"the other is at {self._progress[subtask].number}",
                 hint="run the phase again, it goes on from the last complete recovery checkpoint",
             )
+        if detail["manifest"] != self._progress[subtask].entry.manifest:
+            self._note_respill(subtask, detail["manifest"])
+            entry = msgspec.structs.replace(self._progress[subtask].entry, manifest=detail["manifest"])
+            self._progress[subtask] = replace(self._progress[subtask], entry=entry)
         self._accepted.add(subtask)
 
     def end_round(self) -> None:
@@ -155,12 +164,12 @@ class DrainWatch:
             subtask: each.number for subtask, each in self._progress.items() if each.number and not each.entry.final
         }
 
-    def _look(self, only: str | None = None) -> None:
-        """Take notice of new snapshots, of every subtask or ``only`` of one unit."""
+    def _look(self) -> None:
+        """Take notice of new snapshots."""
         self._listed = self._snapshots.listed()
         for unit, number in newest_of(self._listed).items():
             subtask = int(self._units[unit]["subtask"])
-            if number > self._progress[subtask].number and only in (None, unit):
+            if number > self._progress[subtask].number:
                 self._take(unit, subtask, number)
 
     def _take(self, unit: str, subtask: int, number: int) -> None:
