@@ -41,6 +41,9 @@ GRACE_SECONDS = 0.5
 than this; one that works makes the checkpoint hold what was drained up to the request.
 """
 
+POLL_SECONDS = 0.02
+"""Between two looks of a driver that waits for a checkpoint."""
+
 ALIGNED_SHARE = 0.5
 """How much of a checkpoint's time it may wait for newer snapshots: the rest is for reading them."""
 
@@ -73,6 +76,7 @@ class DrainWatch:
         self._asked: dict[int, list[Command]] = {}
         self._trouble: Exception | None = None
         self._listed: list[tuple[str, int]] = []
+        self._completed = 0
         self._needed: dict[int, frozenset[str]] = {}
         self._publisher = publisher_of(drive)
 
@@ -109,9 +113,12 @@ class DrainWatch:
         """An exchange is drained everywhere. Where output is published while draining, it is before the next begins."""
         if self._publisher is None:
             return
-        self._trigger(None, None)
-        while self._checkpoints.pending:
-            self.poll()
+        before = self._completed
+        while self._completed == before:  # one that is given up is counted, and too many fail the attempt
+            self._trigger(None, None)
+            while self._checkpoints.pending:
+                self.poll()
+                time.sleep(POLL_SECONDS)
         self._publisher.flush()
 
     def poll(self) -> None:
@@ -217,6 +224,7 @@ class DrainWatch:
                     self._reply(transaction, pending, CommandState.DONE, reply)
         reach("checkpoint.completed")
         self._checkpoints.complete(number)
+        self._completed = number
         self._needed[number] = frozenset(entry.snapshot for entry in entries)
         self._publish(number, committables)
         self._clear(expired)
