@@ -1,8 +1,7 @@
 """Where the next page goes: to memory, to disk, or to disk behind what waits there.
 
 The three paths keep one order because a page may only pass through memory while nothing older lies on disk. The
-decision knows nothing of pages, files or consumers, so both ways of running share it: with sealed sets the memory side
-is the memory tier, in one pass it is the consumer's bounded queue.
+decision knows nothing of pages, files or consumers. No phase uses it yet.
 """
 
 from __future__ import annotations
