@@ -61,12 +61,13 @@ def is_per_checkpoint(recovery: Recovery) -> bool:
 def while_draining(drive: Drive) -> Coordinator:
     """Restored to the last complete checkpoint, everything up to it committed."""
     rows = _rows(drive)
-    complete = last_complete(drive)
     # A checkpoint without new output has no entries: nothing of it is to be published.
-    numbers = [row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)]
-    with_output = max((number for number in numbers if number <= complete), default=0)
+    checkpoints = drive.repository.checkpoints(drive.recovery.id)
+    complete = {row.checkpoint_id for row in checkpoints if row.state in COMPLETE}
+    numbers = {row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)}
+    with_output = max(numbers & complete, default=0)
     committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
-    return restored(drive, committer, with_output, together=False)
+    return restored(drive, committer, with_output, together=False, up_to=last_complete(drive))
 
 
 def require_no_unknown_commit(drive: Drive, checkpoint: int) -> None:
@@ -89,8 +90,12 @@ def last_complete(drive: Drive) -> int:
     return max((row.checkpoint_id for row in rows if row.state in COMPLETE), default=0)
 
 
-def restored(drive: Drive, committer: TableCommitter, checkpoint: int, *, together: bool) -> Coordinator:
-    """A coordinator that has all durable entries and has committed those up to the checkpoint."""
+def restored(
+    drive: Drive, committer: TableCommitter, checkpoint: int, *, together: bool, up_to: int | None = None
+) -> Coordinator:
+    """A coordinator that has all durable entries (of checkpoints ``up_to`` one, if given) and has committed those up to
+    the checkpoint.
+    """
     coordinator = Coordinator(
         range(len(drive.plan.subtasks)),
         drive.epoch,
@@ -99,7 +104,8 @@ def restored(drive: Drive, committer: TableCommitter, checkpoint: int, *, togeth
         listeners_for(drive.recovery.target, drive.recovery.id),
         together=together,
     )
-    coordinator.restore(checkpoint, committables(drive))
+    found = committables(drive)
+    coordinator.restore(checkpoint, [each for each in found if up_to is None or each.checkpoint_id <= up_to])
     return coordinator
 
 

@@ -22,7 +22,7 @@ from cdr_core.phases import spill
 from cdr_core.phases.asking import CHECKPOINT
 from cdr_core.phases.coordination import is_per_checkpoint
 from cdr_core.phases.draining.manifest import write_manifest
-from cdr_core.phases.draining.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, outputs_in_rows
+from cdr_core.phases.draining.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
 from cdr_core.phases.draining.rows import all_output, complete, new_output
 from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
 from cdr_core.phases.draining.task import DrainTask
@@ -115,16 +115,18 @@ def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], No
     """The number of the checkpoint that ends the drain, and what records it. Requests still pending when the drain
     finishes are answered with it.
     """
-    known = {file.path for output in outputs_in_rows(drive).values() for file in output.files}
+    rows = prepared_rows(drive)
     number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
     finished = finished_subtasks(drive)
     outputs = {subtask: each.output for subtask, each in finished.items()}
-    entries = new_output(number, outputs, known) if is_per_checkpoint(drive.recovery) else all_output(number, outputs)
+    entries = (
+        new_output(number, outputs, rows.settled) if is_per_checkpoint(drive.recovery) else all_output(number, outputs)
+    )
     manifest, sha256 = write_manifest(drive, number, [each.entry for each in finished.values()])
 
     def record(transaction: FencedTransaction) -> None:
         transaction.begin_checkpoint(number)
-        record_output(transaction, drive, entries, number, final=True)
+        record_output(transaction, drive, entries, number, rows.stray, final=True)
         waiting = _waiting_commands(drive)
         complete(transaction, drive, number, manifest, sha256, {"kept": bool(waiting)})
         for command in waiting:
@@ -156,14 +158,18 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     key, subtask = name.partition("-")[0], int(unit["subtask"])
     manifest, again = str(unit["manifest"]), 0
     entry = base_of(unit)
-    base = Cut(START, manifest) if entry is None else replace(entry.read(), manifest=manifest)
     snapshots = Snapshots(job.directory)
+
+    def base() -> Cut:
+        return Cut(START, manifest) if entry is None else replace(entry.read(), manifest=manifest)
+
     first: Snapshot | None = None
     while True:
         task_name = f"{name}-{again}"
         begun = snapshots.take_over(key, subtask, task_name, base)
         reach("drain.taken-over")
-        first = first or begun
+        if first is None:
+            first, manifest = begun, begun.cut.manifest  # the set that the chain was made of, which may be a later one
         if begun.cut.final:
             final = begun
             break

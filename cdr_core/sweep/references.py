@@ -26,10 +26,12 @@ from cdr_core.sweep.decide import Standing
 class _Rows:
     """Paths in rows. ``firm`` counts whatever became of a spill set; ``loose`` only while its set is needed.
 
-    ``results`` are manifests of units, whose rows say all that is in them: on S3 it would cost a request to read each.
+    ``cuts`` are manifests of complete checkpoints. ``results`` are manifests of units, whose rows say all that is in
+    them: on S3 it would cost a request to read each.
     """
 
     firm: frozenset[str]
+    cuts: frozenset[str]
     loose: frozenset[str]
     results: frozenset[str]
     released: frozenset[str]
@@ -54,7 +56,7 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
     first, second = _rows(repository, recovery, names), _rows(repository, recovery, names)
     released = first.released & second.released
     unclear: list[str] = []
-    named = _follow(recovery.id, first.firm | second.firm, frozenset(), names, unclear)
+    named = _follow(recovery.id, first.firm | second.firm, frozenset(), names, unclear, first.cuts | second.cuts)
     named |= _follow(recovery.id, (first.loose | second.loose) - released, released, names, unclear)
     named |= first.results | second.results
     kept = frozenset(names.among([recovery.plan_uri or "", *_phase_names(repository, recovery.id, names)]))
@@ -88,6 +90,9 @@ def _rows(repository: Repository, recovery: Recovery, names: _Names) -> _Rows:
     units = [unit for phase in Phase for unit in repository.units(recovery.id, phase)]
     return _Rows(
         firm=frozenset(names.among(firm)),
+        cuts=frozenset(
+            names.among(each.manifest or "" for each in checkpoints if each.state is RecoveryCheckpointState.COMPLETED)
+        ),
         loose=frozenset(name for unit in units for name in names.inside(unit.result)),
         results=frozenset(names.among(unit.manifest for unit in units)),
         released=frozenset(name for each in sets if each not in needed for name in names_of(each)),
@@ -146,9 +151,18 @@ class _Names:
 
 
 def _follow(
-    recovery_id: str, named: Iterable[str], without: frozenset[str], names: _Names, unclear: list[str]
+    recovery_id: str,
+    named: Iterable[str],
+    without: frozenset[str],
+    names: _Names,
+    unclear: list[str],
+    cuts: frozenset[str] = frozenset(),
 ) -> frozenset[str]:
-    """The names and, of those that are manifests of this recovery, what they name in turn."""
+    """The names and, of those that are manifests of this recovery, what they name in turn.
+
+    One of ``cuts`` that is gone has expired since the rows were read: a newer one, which names what is needed now, took
+    its place, so nothing can be told by these rows.
+    """
     found: set[str] = set()
     waiting = list(named)
     while waiting:
@@ -160,7 +174,9 @@ def _follow(
             try:
                 waiting += names.inside(json.loads(_read(name)))
             except (FileNotFoundError, Unreadable):
-                continue  # it names nothing any more; whoever needs it will say so better than a sweep
+                if name in cuts:
+                    unclear.append(name)
+                # Any other names nothing any more; whoever needs it will say so better than a sweep.
             except (CdrError, OSError, ValueError):
                 unclear.append(name)
     return frozenset(found)

@@ -190,6 +190,9 @@ class Rows:
             raise Refused(f"output of subtask {entry.subtask} for checkpoint {entry.checkpoint_id} is recorded already")
         self._prepared[key] = entry
 
+    def forget_prepared(self, numbers: Any) -> None:
+        self._prepared = {at: entry for at, entry in self._prepared.items() if entry.checkpoint_id not in numbers}
+
     def forget_prepared_before(self, number: int) -> None:
         self._prepared = {at: entry for at, entry in self._prepared.items() if entry.checkpoint_id >= number}
 

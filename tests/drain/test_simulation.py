@@ -97,7 +97,7 @@ class IgnoresTheChain(Snapshots):
 
     def take_over(self, unit: str, subtask: int, task: str, base: Any) -> Snapshot:
         taken = super().take_over(unit, subtask, task, base)
-        return taken if taken.cut.final else replace(taken, cut=base)
+        return taken if taken.cut.final else replace(taken, cut=base())
 
 
 class NeverLoses(Snapshots):

@@ -43,6 +43,7 @@ WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "complete_checkpoint": lambda transaction: transaction.complete_checkpoint(1, "/m", "aa"),
     "abort_checkpoint": lambda transaction: transaction.abort_checkpoint(1, "no"),
     "subsume_checkpoint": lambda transaction: transaction.subsume_checkpoint(1, "no"),
+    "forget_prepared": lambda transaction: transaction.forget_prepared([1]),
     "forget_prepared_before": lambda transaction: transaction.forget_prepared_before(2),
     "expire_checkpoint": lambda transaction: transaction.expire_checkpoint(1, "no"),
     "add_prepared": lambda transaction: transaction.add_prepared(prepared(0, 1)),

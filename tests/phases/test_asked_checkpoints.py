@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_a_result_that_is_not_the_end_of_its_chain_fails_the_attempt(
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         manifest = started[0].spill_sets(started[1])[0].manifest
         for number in range(5):
-            workers.snapshots.take_over(units[0], 0, f"task {number}", Cut(START, manifest))
+            workers.snapshots.take_over(units[0], 0, f"task {number}", partial(Cut, START, manifest))
         ask(started)
         poll()
         threading.Event().wait(watch.GRACE_SECONDS)
@@ -307,7 +308,7 @@ def test_an_aligned_request_waits_for_newer_snapshots_of_the_tasks_at_work(
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         set_of = {each.subtask: each.manifest for each in started[0].spill_sets(started[1])}
         for subtask, unit in enumerate(units):
-            workers.snapshots.take_over(unit, subtask, "begun", Cut(START, set_of[subtask]))
+            workers.snapshots.take_over(unit, subtask, "begun", partial(Cut, START, set_of[subtask]))
         ask(started, 5.0)
         poll()
         assert workers.snapshots.asked() == 1
@@ -336,7 +337,7 @@ def test_an_aligned_request_whose_time_is_over_takes_what_there_is(
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         manifest = started[0].spill_sets(started[1])[0].manifest
-        workers.snapshots.take_over(units[0], 0, "begun", Cut(START, manifest))
+        workers.snapshots.take_over(units[0], 0, "begun", partial(Cut, START, manifest))
         ask(started, 50.0)
         ask(started, 5.0)
         poll()

@@ -183,9 +183,9 @@ def test_damaged_positions_of_records_are_noticed_and_the_set_is_made_again(
 class Impatient(inline.ThreadedWorkers):
     """As Spark does: a task that failed is run again, here once the driver has noticed what the first try made."""
 
-    def __init__(self, noticed: Callable[[], bool]) -> None:
+    def __init__(self, noticed: Callable[[], bool], between: Callable[[], None]) -> None:
         super().__init__()
-        self._noticed = noticed
+        self._noticed, self._between = noticed, between
 
     def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         def twice(unit: str) -> None:
@@ -194,6 +194,7 @@ class Impatient(inline.ThreadedWorkers):
             except OSError:
                 while not self._noticed():
                     time.sleep(0.01)
+                self._between()
                 run_unit(payload, unit, 0)
 
         with ThreadPoolExecutor(2) as pool:
@@ -228,7 +229,10 @@ def test_a_set_that_was_made_again_can_be_made_again_in_the_same_attempt(
     def noticed() -> bool:
         return any(each.manifest in made for each in repository.spill_sets(recovery))
 
-    inline.run(repository, recovery, Phase.DRAIN, settings, Impatient(noticed))
+    def lose_again() -> None:
+        shutil.rmtree(Path(made[0]).parent)
+
+    inline.run(repository, recovery, Phase.DRAIN, settings, Impatient(noticed, lose_again))
     assert len(made) == 2, "once by the task that died, once by its successor"
     (sealed,) = [each for each in repository.spill_sets(recovery) if each.state is SpillSetState.SEALED]
     assert sealed.manifest == made[1]

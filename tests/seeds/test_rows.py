@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,6 +47,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "1KiB")
     monkeypatch.setattr(task, "LISTEN_SECONDS", 0.005)
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.0)  # tasks that stall close no file
 
 
 def spec_of(inputs: int) -> str:
@@ -242,8 +244,10 @@ def test_output_of_a_checkpoint_that_was_given_up_is_published_with_a_later_one(
         assert later.state is RecoveryCheckpointState.COMPLETED
         cuts = [cut.read() for cut in read_manifest(manifest_bytes(later)).cuts]
         prepared = {Path(file.path).name for cut in cuts for file in cut.files}
-        published = output.manifest(tmp_path / "out")
-        assert published is not None
+        deadline = time.monotonic() + 60
+        while (published := output.manifest(tmp_path / "out")) is None:
+            assert time.monotonic() < deadline, "it is not published"
+            time.sleep(0.01)
         assert {Path(file["path"]).name for file in published["files"]} == prepared
 
     inline.run(repository, recovery, Phase.DRAIN, settings, WhileStalled(monkeypatch, look))

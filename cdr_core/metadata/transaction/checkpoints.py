@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import delete, func, select
 
 from cdr_core.errors import Refused
@@ -81,6 +83,15 @@ class Checkpoints(Scope):
         row.watermark, row.idle = prepared.watermark, prepared.idle
         self._session.flush()
         return True
+
+    def forget_prepared(self, checkpoint_ids: Collection[int]) -> int:
+        """Entries of these checkpoints go, because those of another one hold all that they held; how many went."""
+        return rows_changed(
+            self._session,
+            delete(PreparedRow).where(
+                PreparedRow.recovery_id == self.recovery_id, PreparedRow.checkpoint_id.in_(checkpoint_ids)
+            ),
+        )
 
     def forget_prepared_before(self, checkpoint_id: int) -> int:
         """Entries of older checkpoints go, because those of this one hold all that they held; how many went."""

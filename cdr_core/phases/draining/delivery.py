@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from cdr_core.errors import CdrError
 from cdr_core.spill.set_reader import Segment, read_segment
 from cdr_core.spill.sets import SpillSet
 
@@ -64,7 +63,7 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
                 with self._changed:
                     self._read.append(segment)
                     self._changed.notify_all()
-        except (CdrError, OSError, ValueError, MemoryError) as error:  # belongs to the task's own thread
+        except Exception as error:  # belongs to the task's own thread
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from cdr_core.metadata import RecoveryCheckpoint
     from cdr_core.phases.driver import Drive
 
-MANIFEST_VERSION = 2
-"""1 held the cuts themselves, by byte of their spill sets."""
+MANIFEST_VERSION = 3
+"""1 held the cuts themselves, by byte of their spill sets. 2 was never released."""
+VERSION_1 = 1
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True):

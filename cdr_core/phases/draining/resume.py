@@ -19,9 +19,9 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.drain.watermarks import UNKNOWN, InputWatermark
 from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
-from cdr_core.phases.coordination import is_per_checkpoint, require_no_unknown_commit
+from cdr_core.phases.coordination import is_per_checkpoint, last_complete, require_no_unknown_commit
 from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.manifest import MANIFEST_VERSION, manifest_bytes, read_manifest, version_of
+from cdr_core.phases.draining.manifest import VERSION_1, manifest_bytes, read_manifest, version_of
 from cdr_core.phases.draining.snapshots import START, SUFFIX, Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.phases.earlier import finished_cut_of_version_1
 from cdr_core.storage import storage_for
@@ -55,7 +55,7 @@ def go_back(drive: Drive, subtasks: Collection[int]) -> dict[int, CutEntry]:
     if not complete:
         return {}
     data = manifest_bytes(complete[-1])
-    if version_of(data) == MANIFEST_VERSION:
+    if version_of(data) != VERSION_1:
         return {entry.subtask: entry for entry in read_manifest(data).cuts}
     outputs = outputs_in_rows(drive)
     cuts = read_cuts(complete[-1], drive.plan)
@@ -81,6 +81,27 @@ class SubtaskOutput:
 
     files: tuple[PreparedFile, ...] = ()
     watermark: InputWatermark = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """The rows of prepared output when an attempt begins. ``settled`` are the files in rows that a complete checkpoint
+    counts on; ``stray`` the numbers of rows behind it, which an earlier version wrote for a checkpoint that never
+    completed. Only finished subtasks have such rows; their files go with the next checkpoint.
+    """
+
+    settled: frozenset[str]
+    stray: frozenset[int]
+
+
+def prepared_rows(drive: Drive) -> PreparedRows:
+    complete, settled, stray = last_complete(drive), set[str](), set[int]()
+    for row in drive.repository.prepared(drive.recovery.id):
+        if row.checkpoint_id > complete:
+            stray.add(row.checkpoint_id)
+        else:
+            settled.update(file["path"] for file in json.loads(row.manifest)["files"])
+    return PreparedRows(frozenset(settled), frozenset(stray))
 
 
 def outputs_in_rows(drive: Drive) -> dict[int, SubtaskOutput]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.commit.committable import Committable
@@ -23,7 +23,7 @@ def all_output(number: int, outputs: Mapping[int, SubtaskOutput]) -> list[Commit
     ]
 
 
-def new_output(number: int, outputs: Mapping[int, SubtaskOutput], known: set[str]) -> list[Committable]:
+def new_output(number: int, outputs: Mapping[int, SubtaskOutput], known: Collection[str]) -> list[Committable]:
     """An entry per subtask with the files that are not known yet."""
     return [
         Committable(

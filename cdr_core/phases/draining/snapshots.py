@@ -9,7 +9,8 @@ The driver reads the newest snapshot of every subtask when it takes a recovery c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,26 +184,30 @@ class Snapshots:
                 raise JobFailed(f"task {given.task} took subtask {snapshot.subtask} over from {snapshot.task}")
         return StoredSnapshot(snapshot, uri, hashlib.sha256(data).hexdigest())
 
-    def take_over(self, unit: str, subtask: int, task: str, base: Cut) -> Snapshot:
+    def take_over(self, unit: str, subtask: int, task: str, base: Callable[[], Cut]) -> Snapshot:
         """Continue the chain of a subtask, which begins at ``base``: its newest cut once more, now this task's.
 
-        A chain that has ended is returned as it is.
+        A chain that has ended is returned as it is. The base is asked for only where there is no chain: it may belong
+        to an earlier attempt, and be gone once this one has a checkpoint of its own.
         """
         for _ in range(TAKEOVERS):
             number = newest_of(self.listed()).get(unit, 0)
             try:
                 last = None if number == 0 else self.read(unit, number).snapshot
             except Unreadable:
+                if newest_of(self.listed()).get(unit, 0) == number:
+                    raise
                 continue  # the chain grew, and the driver removed what it passed
-            cut = base if last is None else last.cut
+            cut = base() if last is None else last.cut
             if last is not None and cut.final:
                 return last
             mine = Snapshot(subtask, number + 1, task, cut.position, cut)
             if self._storage.create(self.uri(unit, mine.number), mine.encode()):
                 return mine
-            given = self.read(unit, mine.number).snapshot
-            if given.task == task:
-                return given
+            with suppress(Unreadable):  # gone, because the chain grew
+                given = self.read(unit, mine.number).snapshot
+                if given.task == task:
+                    return given
         raise JobFailed(f"subtask {subtask} is drained by several tasks at once", hint="run the phase again")
 
     def remove(self, uris: list[str]) -> None:

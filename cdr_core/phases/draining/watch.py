@@ -7,7 +7,7 @@ fenced transaction, and a checkpoint exists only once the database says COMPLETE
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFil
 from cdr_core.phases.coordination import DRAINED, is_per_checkpoint, while_draining
 from cdr_core.phases.draining.manifest import manifest_uri, write_manifest
 from cdr_core.phases.draining.publisher import Publisher
-from cdr_core.phases.draining.resume import NUMBER, Progress, SubtaskOutput, outputs_in_rows, progress_at_start
+from cdr_core.phases.draining.resume import NUMBER, Progress, SubtaskOutput, prepared_rows, progress_at_start
 from cdr_core.phases.draining.rows import all_output, complete, new_output, prepared
 from cdr_core.phases.draining.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.phases.ledgers import described
@@ -65,8 +65,8 @@ class DrainWatch:
         self._unit_of = {int(unit["subtask"]): name for name, unit in units.items()}
         self._snapshots = Snapshots(job.directory)
         self._progress = progress_at_start(drive, units)
-        # Only rows count: a subtask may have finished before any checkpoint held its files.
-        self._known = {file.path for output in outputs_in_rows(drive).values() for file in output.files}
+        rows = prepared_rows(drive)
+        self._known, self._stray = set(rows.settled), rows.stray
         self._accepted = {subtask for subtask, each in self._progress.items() if each.entry.final}
         rules = Rules(
             drive.checkpoint_interval, drive.settings.checkpoint_timeout, drive.settings.tolerable_failed_checkpoints
@@ -214,9 +214,10 @@ class DrainWatch:
         except TROUBLE as error:
             raise StorageError(f"its manifest could not be written: {error}") from error
         committables = self._committables(number)
-        result = {"kept": bool(self._asked.get(number)), **self._drained(committables)}
+        kept = any(self._asked.get(pending) for pending in self._checkpoints.pending if pending <= number)
+        result = {"kept": kept, **self._drained(committables)}
         with self._drive.fenced() as transaction:
-            record_output(transaction, self._drive, committables, number)
+            record_output(transaction, self._drive, committables, number, self._stray)
             expired = complete(transaction, self._drive, number, manifest, sha256, result)
             for pending in self._checkpoints.pending:
                 if pending <= number:
@@ -240,6 +241,7 @@ class DrainWatch:
         """Where output is published while draining: it will be."""
         if self._publisher is not None and any(entry.files for entry in committables):
             self._known.update(file.path for entry in committables for file in entry.files)
+            self._stray = frozenset()
             self._publisher.publish(number, committables)
 
     def _drained(self, committables: list[Committable]) -> dict[str, Any]:
@@ -270,13 +272,22 @@ def publisher_of(drive: Drive) -> Publisher | None:
 
 
 def record_output(
-    transaction: FencedTransaction, drive: Drive, entries: list[Committable], number: int, *, final: bool = False
+    transaction: FencedTransaction,
+    drive: Drive,
+    entries: list[Committable],
+    number: int,
+    stray: Collection[int],
+    *,
+    final: bool = False,
 ) -> None:
     """The entries of a checkpoint. Where all is published at the end they hold what those before them held, which go;
-    where each checkpoint is published, one without a new file has no entries unless it is the ``final`` one.
+    where each checkpoint is published, one without a new file has no entries unless it is the ``final`` one, and those
+    of ``stray`` numbers, whose files these hold, go.
     """
     if is_per_checkpoint(drive.recovery) and not final and not any(entry.files for entry in entries):
         return
+    if is_per_checkpoint(drive.recovery):
+        transaction.forget_prepared(stray)
     for entry in entries:
         transaction.add_prepared(prepared(entry))
     if not is_per_checkpoint(drive.recovery):

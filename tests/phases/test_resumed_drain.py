@@ -1,0 +1,186 @@
+"""What a resumed drain still needs: base snapshots beside a sweep, and rows that an earlier version left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.commit.sinks.parquet import ParquetSink
+from cdr_core.errors import CdrError, JobFailed, StorageError
+from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.phases.draining import publisher, rows, watch
+from cdr_core.phases.draining.snapshots import START, Cut
+from cdr_core.phases.draining.watch import DrainWatch
+from cdr_core.sweep import references, sweep_recovery
+from tests.phases.test_asked_checkpoints import Poll, Script, Spilled, ask, commit_and_compare, drain, spilled, states
+from tests.support import inline
+from tests.support.draining import Started
+
+__all__ = ["spilled"]
+
+COMPLETED, EXPIRED = RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED
+
+
+class Stopped(Exception):
+    """The attempt dies here."""
+
+
+@pytest.fixture
+def take(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Takes a checkpoint that no user asked for, at once."""
+    watches: list[DrainWatch] = []
+    enter = DrainWatch.__enter__
+
+    def noted(self: DrainWatch) -> DrainWatch:
+        watches.append(self)
+        return enter(self)
+
+    monkeypatch.setattr(DrainWatch, "__enter__", noted)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.0)
+
+    def taken() -> None:
+        watches[-1]._trigger(None, None)
+        while watches[-1]._checkpoints.pending:
+            watches[-1].poll()
+
+    return taken
+
+
+def set_of(started: Started, subtask: int) -> str:
+    return next(each.manifest for each in started[0].spill_sets(started[1]) if each.subtask == subtask)
+
+
+def die_with_a_base_for_subtask_1(started: Started, take: Callable[[], None]) -> None:
+    """An attempt that takes a checkpoint in which a task holds subtask 1, and dies."""
+
+    def script(workers: Script, units: Sequence[str], _: Poll) -> None:
+        workers.snapshots.take_over(units[1], 1, "task", partial(Cut, START, set_of(started, 1)))
+        take()
+        raise Stopped
+
+    with pytest.raises(JobFailed, match="Stopped"):
+        drain(started, Script(script))
+
+
+def test_a_sweep_beside_a_checkpoint_that_expires_keeps_what_the_next_one_needs(
+    spilled: Spilled, take: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has read the rows when the checkpoint that they name expires and its manifest goes."""
+    started, _, _ = spilled
+    repository, recovery, settings = started
+    die_with_a_base_for_subtask_1(started, take)
+    raced: list[str] = []
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        take()  # it names the base of subtask 1, which waits for an executor
+        real = references._read
+
+        def read(name: str) -> bytes:
+            if not raced and "/checkpoints/" in name:
+                raced.append(name)
+                take()
+            return real(name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(references, "_read", read)
+            sweep_recovery(repository, recovery, settings)
+        for unit in units:
+            workers.run_unit(unit)
+        poll()
+
+    drain(started, Script(script))
+    assert raced
+    commit_and_compare(spilled)
+
+
+def test_a_retried_task_does_not_need_the_base_that_its_predecessor_took_over(
+    spilled: Spilled, take: Callable[[], None]
+) -> None:
+    """Once a checkpoint of this attempt is complete, a sweep may remove the snapshots of the one before."""
+    started, _, _ = spilled
+    repository, recovery, settings = started
+    die_with_a_base_for_subtask_1(started, take)
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        workers.snapshots.take_over(units[1], 1, "task that died", partial(Cut, START, set_of(started, 1)))
+        take()
+        assert sweep_recovery(repository, recovery, settings).leftovers
+        for unit in units:
+            workers.run_unit(unit)
+        poll()
+
+    drain(started, Script(script))
+    commit_and_compare(spilled)
+
+
+def finish_subtask_0_as_version_0_1(started: Started) -> None:
+    """Subtask 0 is finished; the driver answered for it to a checkpoint that never completed, so it has a row."""
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        workers.run_unit(units[0])
+        poll()
+        raise Stopped
+
+    with pytest.raises(JobFailed, match="Stopped"):
+        drain(started, Script(script))
+    repository, recovery, _ = started
+    (unit,) = repository.units(recovery, Phase.DRAIN)
+    files = tuple(PreparedFile.from_json(file) for file in unit.result["files"])
+    with repository.fenced(recovery, repository.recovery(recovery).epoch) as transaction:
+        transaction.begin_checkpoint(1)
+        transaction.add_prepared(rows.prepared(Committable(0, 1, files)))
+        transaction.abort_checkpoint(1, "not answered in time")
+
+
+@pytest.mark.parametrize("spilled", ["at-end", "per-checkpoint"], indirect=True)
+def test_a_row_of_a_checkpoint_that_never_completed_goes_with_the_next(spilled: Spilled) -> None:
+    """What 0.1.0 prepared for a finished subtask is published once, with the next checkpoint that completes."""
+    started, _, _ = spilled
+    finish_subtask_0_as_version_0_1(started)
+
+    def script(_: Script, __: Sequence[str], poll: Poll) -> None:
+        ask(started)
+        poll()
+        poll()
+        raise Stopped
+
+    with pytest.raises(JobFailed, match="Stopped"):
+        drain(started, Script(script))
+    assert {row.checkpoint_id for row in started[0].prepared(started[1])} == {2}
+    drain(started, inline.InlineWorkers())
+    commit_and_compare(spilled)
+
+
+@pytest.mark.parametrize("spilled", ["per-checkpoint"], indirect=True)
+def test_several_checkpoints_that_a_dead_attempt_did_not_publish_are_published_by_the_next(
+    spilled: Spilled, take: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their own snapshots and manifests are gone by then; the ledger of each is in its row."""
+    started, _, _ = spilled
+    finish_subtask_0_as_version_0_1(started)
+    hold = threading.Event()
+
+    def script(workers: Script, units: Sequence[str], _: Poll) -> None:
+        workers.run_unit(units[-1])
+        take()
+        take()
+        raise Stopped
+
+    def away(*_: Any) -> None:
+        hold.wait(60)
+        raise StorageError("the target is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetSink, "publish", away)
+        patched.setattr(publisher, "STOP_SECONDS", 0.2)
+        with pytest.raises(CdrError):
+            drain(started, Script(script))
+    hold.set()
+    assert states(started)[1:] == [EXPIRED, COMPLETED]
+    drain(started, inline.InlineWorkers())
+    commit_and_compare(spilled)
