@@ -68,8 +68,8 @@ bad element and puts the rest aside: the sound part is published, the receipt li
 is marked failed so that somebody looks."""
 
 
-ORDER_HELP = """Exchanges to drain before the others, by their names in the job spec and in this order. With
-`CDR_COMMIT=per-checkpoint` they are published before the others, too. Empty: in the order of their inputs."""
+ORDER_HELP = """Exchanges to drain before the others, by their names in the job spec and in this order. Where every
+recovery checkpoint is published, they are published before the others, too. Empty: in the order of their inputs."""
 
 TRUST_HELP = """Recover by a key that nothing in the checkpoint proves. Such a key is refused otherwise: a wrong one
 gives records to subtasks that do not own them. The receipt keeps saying that the key is unproven."""

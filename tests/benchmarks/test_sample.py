@@ -35,7 +35,7 @@ EXPECTED = {
             *("drain-parquet-1k", "drain-parquet-150"),
         )
     },
-    "checkpoints": {"first-checkpoint", "checkpoint-cost"},
+    "checkpoints": {"first-checkpoint", "checkpoint-cost", "stuck-checkpoint"},
     "recoveries": {"five-phases-parquet"},
     "memory": {"read-and-filter-memory", "five-phases-in-a-budget", "five-phases-in-a-budget-s3"},
     "page": {"page-list", "page-last", "page-search", "page-recovery", "page-drills"},
@@ -49,14 +49,17 @@ def test_every_benchmark_runs_reports_and_cleans_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.benchmarks", "--tiny", "--runs", "1", *places]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    expected = EXPECTED
+    if "no figure of a frozen target" in done.stdout:  # this user may not mount a file system
+        expected = {**EXPECTED, "checkpoints": EXPECTED["checkpoints"] - {"stuck-checkpoint"}}
     found = {group: json.loads((results / f"{group}.json").read_text()) for group in GROUPS}
-    assert {group: {figure["name"] for figure in value["figures"]} for group, value in found.items()} == EXPECTED
+    assert {group: {figure["name"] for figure in value["figures"]} for group, value in found.items()} == expected
     for value in found.values():
         assert {"machine", "load_average", "date", "versions", "command", "not_measured"} <= value.keys()
         assert all(_is_measured(figure) for figure in value["figures"])
     written = (tmp_path / "benchmarks.md").read_text()
     assert written == page(results)
-    assert all(f"`{name}`" in written for names in EXPECTED.values() for name in names)
+    assert all(f"`{name}`" in written for names in expected.values() for name in names)
     assert list(scratch.iterdir()) == [], "a benchmark leaves nothing behind"
     assert not list(tmp_path.glob("cdr-bench-*"))
 
