@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.errors import Refused
+from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Phase
+from cdr_core.phases.draining import watch
 from cdr_core.phases.request import RecoveryRequest
 from tests.seeds.expected import compare, records_of
 from tests.support import draining, inline, output
@@ -81,6 +82,33 @@ def test_exchanges_of_the_order_come_first(
         assert others
         assert all(visible[number] == {first} for number in range(others[0]))
         assert not any(first in exchanges for exchanges in visible[others[0] :])
+    repository.close()
+
+
+@pytest.mark.parametrize("mode", ["per-checkpoint"], indirect=True)
+def test_a_round_ends_with_a_publication_also_where_its_checkpoint_is_given_up(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next exchange begins only when a later checkpoint has published the first."""
+    monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
+    failed: list[int] = []
+    real = watch.write_manifest
+
+    def fails_once(*arguments: Any) -> tuple[str, str]:
+        if not failed:
+            failed.append(1)
+            raise StorageError("the disk is away")
+        return real(*arguments)
+
+    monkeypatch.setattr(watch, "write_manifest", fails_once)
+    path, first = str(fixture_checkpoint("g_p7_thr0", 2).path), names()[-1]
+    request = RecoveryRequest(path, str(SPEC), "3", f"parquet:{tmp_path / 'out'}", "0s", drain_order=(first,))
+    repository, recovery, settings = draining.spilled(request)
+    inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+    assert failed
+    assert publications(tmp_path / "out") == [{first}]
+    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
+    assert publications(tmp_path / "out") == [{first}, set(names()) - {first}]
     repository.close()
 
 
