@@ -1,4 +1,4 @@
-"""Where the drain of a subtask is: what was delivered, its ledger, and what its input said of its watermark."""
+"""Where the drain of a subtask is: what was delivered, its ledger, and the watermarks of its input."""
 
 from __future__ import annotations
 

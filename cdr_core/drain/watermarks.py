@@ -1,4 +1,4 @@
-"""What the input of a subtask has said of its watermark: the last watermark and status of every new channel.
+"""Watermark and idleness of a subtask's input: the last watermark and status of every new channel.
 
 A channel counts if the spill set holds anything of it. As a task's own input does it: the minimum over the active
 channels, or over all where none is active; no watermark as long as one of them has none. A subtask without any data is

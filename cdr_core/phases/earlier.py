@@ -1,6 +1,6 @@
 """What an earlier version left, in terms of this one.
 
-Ledgers were a value per line. A cut said which bytes of its spill set were still to come; sets are made again
+Ledgers were a value per line. A cut listed the bytes of its spill set that were still to come; sets are made again
 in the present format, so what counts is how many elements had been delivered.
 """
 

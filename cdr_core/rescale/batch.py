@@ -236,7 +236,7 @@ class _StreamMemory:
 
 
 class _Streams:
-    """Streams of a side as the kernel takes them; those that nobody asked for have size −1."""
+    """Streams of a side as the kernel takes them; those that were not requested have size −1."""
 
     def __init__(self, columns: ChannelColumns, rows: Longs, opened: Mapping[int, _StreamMemory]) -> None:
         self.opened = opened

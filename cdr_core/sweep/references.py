@@ -176,7 +176,7 @@ def _follow(
             except (FileNotFoundError, Unreadable):
                 if name in cuts:
                     unclear.append(name)
-                # Any other names nothing any more; whoever needs it will say so better than a sweep.
+                # Any other manifest names nothing any more; the phase that needs it reports the loss.
             except (CdrError, OSError, ValueError):
                 unclear.append(name)
     return frozenset(found)

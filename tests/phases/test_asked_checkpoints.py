@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,19 @@ def spilled(
     started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}", "0s"))
     yield started, checkpoint, out
     started[0].close()
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time by which the driver schedules checkpoints: it stands still unless a test moves it."""
+    found = Clock()
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: found.now))
+    return found
 
 
 def ask(started: Started, aligned: float | None = None) -> Command:
@@ -225,14 +239,12 @@ def test_who_asks_in_the_last_moment_gets_the_checkpoint_that_ends_the_drain(
 
 @pytest.mark.parametrize("hurt", ["snapshot", "manifest"])
 def test_a_checkpoint_is_declined_only_when_its_time_is_over(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, hurt: str
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, clock: Clock, hurt: str
 ) -> None:
     """002-41, E30: a snapshot that cannot be read, or a manifest that cannot be written, fails a checkpoint, counted,
     and not the drain; once it can, the next checkpoint completes.
     """
     started, _, _ = spilled
-    clock = [0.0]
-    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
     broken = threading.Event()
 
     def fails(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -256,13 +268,13 @@ def test_a_checkpoint_is_declined_only_when_its_time_is_over(
         poll()
         poll()
         assert states(started) == [TRIGGERED], "its time is not over"
-        clock[0] = started[2].checkpoint_timeout
+        clock.now = started[2].checkpoint_timeout
         poll()
         assert states(started) == [ABORTED]
         broken.clear()
         ask(started)
         poll()
-        clock[0] += watch.GRACE_SECONDS
+        clock.now += watch.GRACE_SECONDS
         poll()
         assert states(started) == [ABORTED, COMPLETED]
         workers.run_unit(units[1])
@@ -297,13 +309,9 @@ def test_a_request_that_cannot_be_passed_on_completes_with_the_newest_snapshots(
     commit_and_compare(spilled)
 
 
-def test_an_aligned_request_waits_for_newer_snapshots_of_the_tasks_at_work(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_aligned_request_waits_for_newer_snapshots_of_the_tasks_at_work(spilled: Spilled, clock: Clock) -> None:
     """002-38: until each of them has made one, or its time is over; a plain request is answered at once."""
     started, _, _ = spilled
-    clock = [0.0]
-    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         set_of = {each.subtask: each.manifest for each in started[0].spill_sets(started[1])}
@@ -327,13 +335,9 @@ def test_an_aligned_request_waits_for_newer_snapshots_of_the_tasks_at_work(
     commit_and_compare(spilled)
 
 
-def test_an_aligned_request_whose_time_is_over_takes_what_there_is(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_aligned_request_whose_time_is_over_takes_what_there_is(spilled: Spilled, clock: Clock) -> None:
     """002-38: and it subsumes an older one that still waits."""
     started, _, _ = spilled
-    clock = [0.0]
-    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         manifest = started[0].spill_sets(started[1])[0].manifest
@@ -342,7 +346,7 @@ def test_an_aligned_request_whose_time_is_over_takes_what_there_is(
         ask(started, 5.0)
         poll()
         assert states(started) == [TRIGGERED] * 2
-        clock[0] = 5.0
+        clock.now = 5.0
         poll()
         assert states(started) == [SUBSUMED, COMPLETED]
         for unit in units:
@@ -384,20 +388,18 @@ def test_a_task_closes_its_file_when_a_checkpoint_is_asked_for(
 @pytest.mark.parametrize("spilled", ["at-end", "per-checkpoint"], indirect=True)
 @pytest.mark.parametrize("count", [10, 300])
 def test_many_checkpoints_leave_no_more_than_a_few(
-    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, count: int
+    spilled: Spilled, monkeypatch: pytest.MonkeyPatch, clock: Clock, count: int
 ) -> None:
     """004-11: rows, grants, requests and files of a drain do not grow with the number of its checkpoints."""
     started, _, _ = spilled
     repository, recovery, _ = started
     monkeypatch.setattr(Drive, "checkpoint_interval", 1.0)
-    clock = [0.0]
-    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: clock[0]))
     left: list[int] = []
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         workers.run_unit(units[0])
         for _ in range(count):
-            clock[0] += 1.0
+            clock.now += 1.0
             poll()
         ask(started)
         poll()

@@ -96,7 +96,7 @@ class HandleBuilder:
     def add_merged(self, cursor: Cursor, subtask: int) -> tuple[int, int]:
         """Many channels of one stream: the size stands before the offsets here, and after them in a single handle.
 
-        Return what they are said to have together, and their sum.
+        Return the size that their handles state together, and their sum.
         """
         stated, added = cursor.i64(), 0
         stream = self._stream(cursor)

@@ -169,13 +169,13 @@ def check_ledgers(claims: Claims, ledgers: Ledgers, phases: Sequence[str] = PHAS
     for phase in phases:
         own = ledgers.lines(phase)
         yield from _check_totals(phase, stated[phase], ledgers.names, own)
-        said, seen = (int(stated[phase]["lines"]), str(stated[phase]["digest"])), Digest()
+        proven, seen = (int(stated[phase]["lines"]), str(stated[phase]["digest"])), Digest()
         named = list(_compare_lines(phase, ledgers, _seen(file.blocks(phase, ledgers.names), seen)))
         yield from named
-        if (seen.lines, seen.hex()) != said:
+        if (seen.lines, seen.hex()) != proven:
             yield Difference(Kind.RECEIPT, f"the lines of {phase} in {file.uri} do not have the digest of the proof")
         certain = phase == READ or not ledgers.uncertain
-        if certain and not named and (len(own.keys), own.digest()) != said:
+        if certain and not named and (len(own.keys), own.digest()) != proven:
             what = f"the receipt's ledger of {phase} has another digest than the {_SIDES[phase]}"
             yield Difference(Kind.RECEIPT, what)
 
@@ -234,13 +234,13 @@ def _packed(keys: Longs, base: Longs) -> Longs:
 
 def _difference(phase: str, names: Sequence[str], key: Longs, stated: Digests, there: Digests) -> Difference:
     exchange, up, down, new_down = key.tolist()
-    said, found = ([int(each[RECORDS]), int(each[BYTES])] for each in (stated, there))
+    claim, found = ([int(each[RECORDS]), int(each[BYTES])] for each in (stated, there))
     target = "" if new_down < 0 else f" for new subtask {new_down}"
     shown = f"{found[0]} records of {found[1]} bytes"
-    if said == found:
+    if claim == found:
         order = stated[FIRST] == there[FIRST] and stated[SECOND] == there[SECOND]
         shown = "the same records in another order" if order else f"{shown} that are not the same"
-    what = f"the receipt's ledger has {said[0]} records of {said[1]} bytes{target}, the {_SIDES[phase]} {shown}"
+    what = f"the receipt's ledger has {claim[0]} records of {claim[1]} bytes{target}, the {_SIDES[phase]} {shown}"
     name = names[exchange] if exchange >= 0 else "an exchange that the spec does not have"
     return Difference(Kind.RECEIPT, what, channel=Channel(name, up, down))
 
@@ -253,12 +253,12 @@ def _check_totals(phase: str, stated: Mapping[str, Any], names: Sequence[str], o
         yield Difference(Kind.RECEIPT, f"the receipt's ledger of {phase} has exchange {name}, the spec has not")
     for number, name in enumerate(names):
         mine = own.keys[:, 0] == number
-        said = claimed.get(name, {})
+        claim = claimed.get(name, {})
         total = _sum(own.sums[mine])
-        stated_total = said.get("records"), said.get("bytes"), said.get("fingerprint")
+        stated_total = claim.get("records"), claim.get("bytes"), claim.get("fingerprint")
         if stated_total != total:
             yield Difference(Kind.RECEIPT, _unlike(phase, f"exchange {name}", stated_total, total))
-        subtasks = {int(each[0]): (each[1], each[2], each[3]) for each in said.get("subtasks", ())}
+        subtasks = {int(each[0]): (each[1], each[2], each[3]) for each in claim.get("subtasks", ())}
         unique, group = np.unique(own.keys[mine, column], return_inverse=True)
         sums = np.zeros((len(unique), 5), np.uint64)
         np.add.at(sums, group, own.sums[mine])
@@ -278,11 +278,11 @@ def _sum(sums: Digests) -> tuple[int, int, str]:
     return records, size, f"{first:016x}{second:016x}"
 
 
-def _unlike(phase: str, place: str, said: tuple[Any, Any, Any], there: tuple[int, int, str]) -> str:
+def _unlike(phase: str, place: str, claim: tuple[Any, Any, Any], there: tuple[int, int, str]) -> str:
     numbers = f"{there[0]} records of {there[1]} bytes"
-    if (said[0], said[1]) == (there[0], there[1]):
+    if (claim[0], claim[1]) == (there[0], there[1]):
         numbers += " that are not the same"
-    stated = f"{said[0]} records of {said[1]} bytes"
+    stated = f"{claim[0]} records of {claim[1]} bytes"
     return f"{place}: the receipt's ledger of {phase} has {stated}, the {_SIDES[phase]} {numbers}"
 
 
@@ -295,7 +295,7 @@ def _check_others(entries: Sequence[Mapping[str, Any]], ledgers: Ledgers) -> Ite
             stated[Channel(str(entry["exchange"]), int(entry["up"]), int(entry["down"]))] = counts
     found = ledgers.channels_with_others()
     for channel in sorted(stated.keys() | found.keys()):
-        said, there = stated.get(channel, {}), found.get(channel, {})
-        if said != there:
-            what = f"the receipt's ledger has {kinds(said)}, the source {kinds(there)}"
+        claim, there = stated.get(channel, {}), found.get(channel, {})
+        if claim != there:
+            what = f"the receipt's ledger has {kinds(claim)}, the source {kinds(there)}"
             yield Difference(Kind.RECEIPT, what, channel=channel)

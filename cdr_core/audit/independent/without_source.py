@@ -91,7 +91,7 @@ def _check_head(claims: Claims, output: Totals) -> list[Difference]:
     """The sums at the receipt's head that are those of the output."""
     stated = {what: claims.receipt.get(what, {}).get("published") for what in ("records", "bytes")}
     return [
-        Difference(Kind.RECEIPT, f"the receipt says {said} {what} in the output, there are {getattr(output, what)}")
-        for what, said in stated.items()
-        if said != getattr(output, what)
+        Difference(Kind.RECEIPT, f"the receipt states {count} {what} in the output, there are {getattr(output, what)}")
+        for what, count in stated.items()
+        if count != getattr(output, what)
     ]

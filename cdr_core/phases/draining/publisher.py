@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cdr_core.commit.coordinator import Coordinator
 
 FLUSH_SECONDS = 0.1
-"""How often somebody who waits for publications looks whether one has failed."""
+"""How often :meth:`Publisher.flush` looks whether a publication has failed."""
 
 STOP_SECONDS = 30.0
 """How long an attempt that has failed waits for a publication under way. One that ends later is still guarded by the

@@ -108,7 +108,7 @@ class DrainTask:
         self._begun_at, self._begun_bytes = self._clock(), state.tally.bytes
 
     def _is_due(self, state: DrainState) -> bool:
-        """Whether the file ends here: it is large enough, or old enough, or somebody wants a recovery checkpoint."""
+        """Whether the file ends here: it is large enough, or old enough, or a recovery checkpoint was requested."""
         if state.tally.bytes - self._begun_bytes >= self._job.output_file_size:
             return True
         if not self._job.checkpoints:

@@ -94,7 +94,7 @@ class DrainWatch:
         """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain.
 
         Snapshots are removed only below the newest that the driver has seen. A task that slept meanwhile may have
-        created a lower number anew, and then ends a chain that nobody continues.
+        created a lower number anew, and then ends a chain of its own.
         """
         subtask = int(self._units[unit]["subtask"])
         if detail[NUMBER] < self._progress[subtask].number:
