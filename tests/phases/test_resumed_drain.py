@@ -118,6 +118,25 @@ def test_a_retried_task_does_not_need_the_base_that_its_predecessor_took_over(
     commit_and_compare(spilled)
 
 
+def test_a_request_that_another_checkpoint_subsumes_is_kept(spilled: Spilled, take: Callable[[], None]) -> None:
+    """What answers a user's request does not expire, also where the driver took it for a reason of its own."""
+    started, _, _ = spilled
+
+    def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
+        workers.snapshots.take_over(units[0], 0, "task", partial(Cut, START, set_of(started, 0)))
+        ask(started, 50.0)
+        poll()
+        take()
+        take()
+        for unit in units:
+            workers.run_unit(unit)
+        poll()
+
+    drain(started, Script(script))
+    assert states(started) == [RecoveryCheckpointState.SUBSUMED, COMPLETED, EXPIRED, COMPLETED]
+    commit_and_compare(spilled)
+
+
 def finish_subtask_0_as_version_0_1(started: Started) -> None:
     """Subtask 0 is finished; the driver answered for it to a checkpoint that never completed, so it has a row."""
 
