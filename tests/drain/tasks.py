@@ -16,7 +16,7 @@ import numpy as np
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.state import DrainState
-from cdr_core.errors import CdrError, SpillLost
+from cdr_core.errors import SpillLost
 from cdr_core.phases import drain
 from cdr_core.phases.draining.outputs import Output
 from cdr_core.phases.results import SUFFIX
@@ -88,8 +88,6 @@ class Task:
                 self._disk.create(join(self._job.results, f"{self.unit}{SUFFIX}"), data)
         except Killed:
             pass
-        except CdrError as error:
-            self.failure = error
         except BaseException as error:
             self.failure = error
         finally:

@@ -72,7 +72,6 @@ class CutBeforeDurable(DrainTask):
         output._files.append(PreparedFile(name.name, len(name.lines), sum(map(len, name.lines)), 0))
         kept, output._output = output._output, None
         made = super()._snapshot(state, output, final=final)
-        self._snapshots._storage.exists("")
         self._snapshots.listed()  # here a crash may come
         output._output = kept
         output.close_file()

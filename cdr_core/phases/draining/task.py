@@ -61,6 +61,7 @@ class DrainTask:
         self._clock = clock
         self._snapshots = Snapshots(job.directory)
         self._next_look = 0.0
+        self._asked = 0
 
     def run(self, taken_over: Snapshot) -> Snapshot:
         """The final snapshot; in a round before the last, the newest."""
@@ -126,7 +127,7 @@ class DrainTask:
         """The newest request. One that cannot be read is not heard: the driver does not need the task's answer."""
         with suppress(CdrError, OSError, ValueError):
             return self._snapshots.asked()
-        return getattr(self, "_asked", 0)
+        return self._asked
 
     def _read_back(self, files: Sequence[PreparedFile], before: Ledger, now: Ledger) -> None:
         """Raise unless the files hold what was delivered since ``before``, in order."""
