@@ -22,6 +22,7 @@ from cdr_core.metadata.states import (
     SpillSetState,
 )
 from cdr_core.metadata.values import (
+    DRAIN_ORDER,
     DROP_RECORDS,
     REPLACE_TOKEN,
     TRUST_KEY,
@@ -65,6 +66,7 @@ _DATABASE = {
 
 __all__ = [
     "CANCEL",
+    "DRAIN_ORDER",
     "DROP_RECORDS",
     "HAND_OVER",
     "REPLACE_TOKEN",

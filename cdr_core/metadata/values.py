@@ -56,6 +56,8 @@ def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refus
 
 DROP_RECORDS = "drop_records"
 """The option of a recovery that names the records to be left out."""
+DRAIN_ORDER = "drain_order"
+"""The option of a recovery that names the exchanges to be drained before the others."""
 TRUST_KEY = "trust_key"
 """The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
 

@@ -19,6 +19,7 @@ from cdr_core.errors import Cancelled, CdrError, Fenced, JobFailed, Refused
 from cdr_core.faults import reach
 from cdr_core.metadata import (
     CANCEL,
+    DRAIN_ORDER,
     AttemptState,
     Command,
     CommandState,
@@ -37,7 +38,6 @@ from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan
 from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
-from cdr_core.rescale.drain_order import DRAIN_ORDER
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings, parse_duration

@@ -14,6 +14,7 @@ from cdr_core.errors import NotFound, Refused, Replaced, SettingsRefused
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.metadata import (
+    DRAIN_ORDER,
     DROP_RECORDS,
     REPLACE_TOKEN,
     TRUST_KEY,
@@ -35,7 +36,7 @@ from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.shapes import choose_shape, shape_options
-from cdr_core.rescale.drain_order import DRAIN_ORDER, check_order
+from cdr_core.rescale.drain_order import check_order
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism

@@ -10,9 +10,6 @@ import numpy.typing as npt
 from cdr_core.errors import Refused
 from cdr_core.rescale.plan import Plan
 
-DRAIN_ORDER = "drain_order"
-"""The option of a recovery that names them."""
-
 
 def parse_order(text: str) -> tuple[str, ...]:
     """The exchanges of ``a,b``."""

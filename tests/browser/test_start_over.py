@@ -37,6 +37,8 @@ def test_the_button_recovers_what_is_sound_of_a_damaged_checkpoint(
     form.fill("checkpoint", str(checkpoint))
     form.section(WIDTH)
     form.fill("to", f"parquet:{live.home.root / 'out' / 'sound'}")
+    form.section(BEHAVIOUR)
+    form.fill("drain_order", "main")
     form.submitted()
     screen.wait_for_task("read", "Failed")
     with live.repository() as repository:
@@ -57,6 +59,9 @@ def test_the_button_recovers_what_is_sound_of_a_damaged_checkpoint(
     expect(page.get_by_test_id("recovery-id")).to_have_text(f"{failed.id}-g2")
     expect(page.get_by_test_id("verdict")).to_contain_text("Partial", timeout=PATIENCE)
     assert spec.is_file()
+    with live.repository() as repository:
+        orders = [repository.recovery(each).options["drain_order"] for each in (failed.id, f"{failed.id}-g2")]
+    assert orders == [["main"], ["main"]], "the form passes the order on, and so does the button"
 
 
 def test_the_switch_replaces_a_recovery_that_was_cancelled(

@@ -11,6 +11,7 @@ from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
+    DRAIN_ORDER,
     DROP_RECORDS,
     TRUST_KEY,
     CommitLogEntry,
@@ -56,6 +57,7 @@ def detail(
         "version": recovery.cdr_version,
         "trust_key": bool(recovery.settings.get(TRUST_KEY)),
         "checkpoint_interval": recovery.settings.get("checkpoint_interval") or None,
+        "drain_order": ",".join(recovery.options.get(DRAIN_ORDER, ())) or None,
         "plan": recovery.plan_summary,
         "rpo_s": views.age_of_source(recovery),
         "quarantined": _quarantined(line.phases),

@@ -36,7 +36,7 @@ async function submit(answer, memory, refresh, button) {
   if (memory.busy) return;
   button.disabled = memory.busy = true;
   const { parallelism, on_corrupt, trust_key } = memory.wished;
-  const conf = { checkpoint: answer.source, spec: answer.spec, parallelism, to: answer.target, checkpoint_interval: answer.checkpoint_interval, on_corrupt, trust_key, replace: true };
+  const conf = { checkpoint: answer.source, spec: answer.spec, parallelism, to: answer.target, checkpoint_interval: answer.checkpoint_interval, drain_order: answer.drain_order, on_corrupt, trust_key, replace: true };
   try {
     const run = await trigger(conf);
     memory.outcome = { kind: "good", what: `Run ${run} replaces this recovery.`, more: "This page shows the new recovery when its first task has begun." };
