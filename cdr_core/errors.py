@@ -223,6 +223,10 @@ class Unreadable(Corrupt):
     """The input is not there, or not something cdr can read."""
 
 
+class SourceChanged(Unreadable):
+    """An object of the source is gone or is not what `read` read any more. Nothing is known against the checkpoint."""
+
+
 class CorruptMetadata(Corrupt):
     """A checkpoint's ``_metadata`` does not parse."""
 

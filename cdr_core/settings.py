@@ -271,6 +271,27 @@ SETTINGS: tuple[Setting, ...] = (
         "size",
         "A spill segment is sealed beyond this; soft. The default is at most a 64th of the memory budget",
     ),
+    Setting(
+        "materialise",
+        _parse_flag,
+        "false",
+        "",
+        "Every record is copied into spill sets, also where the drain could read it in place from the source",
+    ),
+    Setting(
+        "source_immutable",
+        _parse_flag,
+        "false",
+        "",
+        "Nobody changes or removes the source during a recovery: it is read in place also where it cannot be pinned",
+    ),
+    Setting(
+        "drain_scratch",
+        _parse_positive_size,
+        "256MiB",
+        "size",
+        "Scratch disk of a drain's task, for what it fetched while its output stalls; when it is full, the task waits",
+    ),
     Setting("spill_file_size", _parse_positive_size, "64MiB", "size", "A spill file is closed beyond this; soft"),
     Setting("output_file_size", _parse_positive_size, "512MiB", "size", "A drained file is closed beyond this; soft"),
     Setting(
@@ -405,6 +426,9 @@ class Settings:
     page_size: int
     split_size: int
     segment_size: int
+    materialise: bool
+    source_immutable: bool
+    drain_scratch: int
     spill_file_size: int
     output_file_size: int
     recover_output_downstream: bool

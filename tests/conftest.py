@@ -93,11 +93,11 @@ def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 @pytest.fixture
 def bucket(_s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket of a real S3 server, which the settings of the test and of its children lead to."""
-    from cdr_core.rescale import staged
+    from cdr_core.rescale import source_index
 
     for name, value in _s3.environment.items():
         monkeypatch.setenv(name, value)
     yield _s3
-    # A worker process serves one recovery and keeps the index of its staged copy; a test that runs units in this
+    # A worker process serves one recovery and keeps the index of its source; a test that runs units in this
     # process is such a worker, and the next test may read the same checkpoint at another address.
-    staged._indexes.clear()
+    source_index._indexes.clear()

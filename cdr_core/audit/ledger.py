@@ -150,6 +150,18 @@ class Ledger:
         found = place < len(self.lines) and self.lines[place] == line
         return Tally.of_fold(self.sums[place].tolist()) if found else Tally()
 
+    def rows(self, lines: Longs) -> tuple[Words, Longs]:
+        """The sums of these ascending lines, and their other elements by kind; zeros where the ledger has none."""
+        sums = np.zeros((len(lines), FOLD_COLUMNS), np.uint64)
+        kinds = np.zeros((len(lines), max(KIND_NAMES) + 1), np.int64)
+        if len(lines):
+            mine, others = np.isin(self.lines, lines), np.isin(self.other_lines, lines)
+            sums[np.searchsorted(lines, self.lines[mine])] = self.sums[mine]
+            kinds[np.searchsorted(lines, self.other_lines[others]), self.other_kinds[others]] = self.other_counts[
+                others
+            ]
+        return sums, kinds
+
     def total(self) -> Tally:
         """All records as one multiset; its chain means nothing and is zero."""
         return Tally.of_fold((*(int(each) for each in self.sums[:, :ORDER].sum(axis=0)), 0, self.records, self.bytes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSet
 from cdr_core.phases import spill
 from cdr_core.phases.asking import CHECKPOINT
 from cdr_core.phases.coordination import is_per_checkpoint
+from cdr_core.phases.draining.delivery import ROUTING, Routing
 from cdr_core.phases.draining.manifest import write_manifest
 from cdr_core.phases.draining.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
 from cdr_core.phases.draining.rows import all_output, complete, new_output
@@ -198,6 +199,7 @@ def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome:
         "files": [file.to_json() for file in cut.files],
         "manifest": cut.manifest,
         "said": cut.watermark.to_json(),
+        ROUTING: asdict(Routing.from_column((cut.columns or {}).get(ROUTING))),
     }
     return Outcome(ledger.records, ledger.bytes, detail, ledger.to_columns())
 
@@ -209,7 +211,7 @@ def _load(plan: Plan, manifest: str, subtask: int) -> sets.SpillSet:
         value = read_json(manifest)
         if value["subtask"] != subtask:
             raise Corrupt(f"it is that of subtask {value['subtask']}")
-        if value["version"] < sets.MANIFEST_VERSION:
+        if value["version"] < sets.WITHOUT_REFERENCES:
             return spill_set_of_version_2(plan, value)
         return sets.SpillSet.from_json(value)
     except (StorageError, Corrupt, ValueError, KeyError) as error:

@@ -32,9 +32,9 @@ from cdr_core.metadata import (
 from cdr_core.phases.coordination import is_per_checkpoint
 from cdr_core.phases.meter import read_meters
 from cdr_core.phases.pin_file import unpin
-from cdr_core.phases.results import SHA256, SUFFIX, UnitResult, step_of, unit_results
+from cdr_core.phases.results import SHA256, SUFFIX, UnitResult, is_of_phase, unit_results
 from cdr_core.phases.shapes import stored_shape
-from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan
+from cdr_core.phases.unit import FETCHED, SOURCES, Finished, Job, load_plan
 from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
@@ -94,21 +94,21 @@ class Drive:
         """A transaction that only the newest attempt can have."""
         return self.repository.fenced(self.recovery.id, self.epoch)
 
-    def results(self, phase: Phase, step: str = "") -> list[dict[str, Any]]:
-        """What the rows say of the units of a finished phase, or of a step of it, in unit order."""
+    def results(self, phase: Phase) -> list[dict[str, Any]]:
+        """What the rows say of the units of a finished phase, in unit order."""
         rows = sorted(self.repository.units(self.recovery.id, phase), key=lambda row: row.unit)
-        return [dict(row.result) for row in rows if step_of(row.unit) == step]
+        return [dict(row.result) for row in rows if is_of_phase(row.unit)]
 
     def columns(self, phase: Phase) -> Iterator[UnitResult]:
         """What the units of a phase left, in unit order, with their columns, one after another."""
         return unit_results(self.repository, self.recovery.id, phase)
 
     @property
-    def staged(self) -> str:
-        """The index of what read staged; empty where the source lies on local disks."""
-        return str(stored_result(self.repository, self.recovery.id, Phase.READ).get("staged", ""))
+    def sources(self) -> str:
+        """The index of the source's objects; empty where an earlier version read them."""
+        return str(stored_result(self.repository, self.recovery.id, Phase.READ).get(SOURCES, ""))
 
-    def job(self, *, step: str = "", staged: str = "") -> Job:
+    def job(self, sources: str = "") -> Job:
         """What travels to the executors."""
         return Job(
             phase=str(self.phase),
@@ -126,8 +126,9 @@ class Drive:
             output_file_size=self.settings.output_file_size,
             read_back=is_per_checkpoint(self.recovery),
             drain_order=tuple(self.recovery.options.get(DRAIN_ORDER, ())),
-            step=step,
-            staged=staged,
+            sources=sources or self.sources,
+            materialise=self.settings.materialise,
+            drain_scratch=self.settings.drain_scratch,
             on_corrupt=self.recovery.options["on_corrupt"],
             scratch=self.settings.scratch,
             shape=self.shape,
@@ -327,17 +328,11 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     forget_earlier_units(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
     units: dict[str, Any] = module.prepare(drive)
-    step: Any = importlib.import_module(f"cdr_core.phases.{module.FIRST}") if hasattr(module, "FIRST") else None
-    first: dict[str, Any] = step.prepare(drive) if step else {}
-    total = len(first) + len(units), _expected_bytes(drive) + (step.expected_bytes(first) if step else 0)
+    total = len(units), _expected_bytes(drive)
     with drive.fenced() as transaction:
         transaction.set_total(drive.phase, *total)
-    stepped: Mapping[str, Any] = {}
-    if first:
-        job = drive.job(step=module.FIRST)
-        do_units(drive, workers, Recorder(drive, job, total, report, redo=False), job, first)
-        stepped = step.finish(drive, first, drive.results(drive.phase, module.FIRST))
-    job = drive.job(staged=stepped.get("staged", drive.staged))
+    found: Mapping[str, Any] = module.look_at_source(drive) if hasattr(module, "look_at_source") else {}
+    job = drive.job(found.get(SOURCES, ""))
     redo = getattr(module, "CHECKS_ANEW", False)
     watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
     recorder = Recorder(drive, job, total, report, redo=redo, watch=watch)
@@ -350,7 +345,7 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     results = drive.results(drive.phase)
     finished: Finished = module.finish(drive, results)
     fetched = sum(result.get(FETCHED, 0) for result in results)
-    result = {**finished.result, **({FETCHED: fetched} if fetched else {}), **stepped}
+    result = {**finished.result, **({FETCHED: fetched} if fetched else {}), **found}
     reach(f"{drive.phase}.before-done")
     with drive.fenced() as transaction:
         finished.record(transaction)
@@ -390,7 +385,7 @@ def forget_earlier_units(drive: Drive) -> None:
     if drive.phase in (Phase.DRAIN, Phase.COMMIT):
         return
     rows = drive.repository.units(drive.recovery.id, drive.phase)
-    earlier = [row.unit for row in rows if SHA256 not in row.result and not step_of(row.unit)]
+    earlier = [row.unit for row in rows if SHA256 not in row.result and is_of_phase(row.unit)]
     if earlier:
         with drive.fenced() as transaction:
             transaction.forget_units(drive.phase, earlier)

@@ -1,4 +1,4 @@
-"""A recovery checkpoint as an ordinary checkpoint in Flink's format that needs neither the source nor the spill.
+"""A recovery checkpoint as an ordinary checkpoint in Flink's format that, once written, needs neither source nor spill.
 
 By default nothing is published before commit, so what a recovery checkpoint holds (prepared, delivered, still to
 come) is every in-flight record of the source: the whole of every spill set, in order. It is written as the target
@@ -28,6 +28,8 @@ from cdr_core.flink.state import files_behind
 from cdr_core.metadata import Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.phases.draining.cuts import spill_manifests
+from cdr_core.phases.draining.delivery import PlannedSource
+from cdr_core.phases.driver import stored_result
 from cdr_core.phases.earlier import spill_set_of_version_2
 from cdr_core.phases.holding import holding
 from cdr_core.phases.read import scanned_in
@@ -38,15 +40,16 @@ from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.rewriting.channels import handles_of
 from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
-from cdr_core.phases.unit import load_plan, scratch_directory
+from cdr_core.phases.unit import SOURCES, load_plan, scratch_directory
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.sides import Borders, borders
 from cdr_core.rescale.source import open_planned
+from cdr_core.rescale.source_index import use_index
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.spill.set_reader import read_segment
-from cdr_core.spill.sets import MANIFEST_VERSION, SpillSet
+from cdr_core.spill.sets import WITHOUT_REFERENCES, SpillSet
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep.exports import prefix, sweep_exports
@@ -77,6 +80,7 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
+    use_index(plan.metadata_sha256, str(stored_result(repository, recovery_id, Phase.READ).get(SOURCES, "")))
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
     _refuse_blocked(blocked(source, parallelism))
@@ -147,7 +151,7 @@ def _write_sets(
     records = size = 0
     for manifest in manifests:
         value = read_json(manifest)
-        earlier = value["version"] < MANIFEST_VERSION
+        earlier = value["version"] < WITHOUT_REFERENCES
         spill_set = spill_set_of_version_2(plan, value) if earlier else SpillSet.from_json(value)
         if spill_set.segments:
             of = None if sides is None else sides.of_subtask(plan, spill_set.subtask)
@@ -192,9 +196,9 @@ def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> Borders | 
 
 def _write_set(plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Borders | None) -> PreparedFile:
     """One channel-state file per subtask that has in-flight data."""
-    chunks = ChunkBuilder(plan, sides)
+    chunks, source = ChunkBuilder(plan, sides), PlannedSource(plan)
     with sink.channel_file(f"{name}-{spill_set.subtask:05d}") as file:
         for number in range(spill_set.segments):
-            file.append(chunks.build(elements_of(plan, read_segment(spill_set, number))))
+            file.append(chunks.build(elements_of(plan, read_segment(spill_set, number, source))))
     assert file.prepared is not None
     return file.prepared

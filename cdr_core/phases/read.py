@@ -27,7 +27,7 @@ from cdr_core.phases.quarantine import (
     shows_values,
 )
 from cdr_core.phases.results import UnitResult
-from cdr_core.phases.unit import Finished, Job, Outcome
+from cdr_core.phases.unit import SOURCES, Finished, Job, Outcome
 from cdr_core.rescale.batch import batch_source
 from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
@@ -35,24 +35,26 @@ from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_
 from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
+from cdr_core.rescale.remote import is_remote, state_files
 from cdr_core.rescale.scan_batch import Scanned, require_all_bytes, require_every_channel, scan_channels
 from cdr_core.rescale.scanning import scan_channel
 from cdr_core.rescale.source import open_planned
+from cdr_core.rescale.source_index import make_index
 from cdr_core.rescale.spec import parse_spec
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.phases.driver import Drive
 
+PINS = "pins"
+"""The directory of links to the source's files."""
 EVIDENCE = "evidence"
 """In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
 
 MOST_CHANNELS = 1 << 16
 """Channels of a unit, however small they are: a unit's columns stay small, and progress shows."""
-
-FIRST = "stage"
-"""The step before: a source that is not on this host is brought here."""
 
 
 def prepare(drive: Drive) -> dict[str, Any]:
@@ -77,6 +79,21 @@ def prepare(drive: Drive) -> dict[str, Any]:
             transaction.save_plan(plan.sha256, uri, summary(plan) | facts)
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
     return with_drops(units(drive.plan), drops)
+
+
+def look_at_source(drive: Drive) -> dict[str, str]:
+    """Note every object that holds channel state, and pin those that can be pinned, before a byte of them is read."""
+    directory, sha256 = drive.recovery.source.uri, drive.recovery.source.metadata_sha256
+    checkpoint, metadata = open_planned(directory, sha256), join(directory, METADATA_FILE)
+    files = [uri for operator in checkpoint.metadata.operators for uri in state_files(checkpoint, operator)]
+    uris = [uri for uri in dict.fromkeys((metadata, *files)) if is_local(uri) or is_remote(uri)]
+    own = drive.workspace.attempt(drive.epoch, str(drive.phase))
+    pins = local_path(join(own, PINS)) if is_local(own) else None
+    index = make_index(uris, pins, immutable=drive.settings.source_immutable)
+    reach("read.pinned")
+    uri = join(own, "sources.json")
+    storage_for(uri).create(uri, index.encode())
+    return {SOURCES: uri}
 
 
 def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan, *, shown: bool) -> tuple[ExchangeEvidence, ...]:
@@ -176,7 +193,9 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     def alone(number: int) -> Mapping[str, Any]:
         if salvages:
             return put_aside(job, plan, number, name, drops.get(number, ()), meter.add)
-        return scan_channel(plan, number, drops.get(number, ()), meter.add)
+        # A split of a channel that has one owner can be a segment of the drain, which reads it where it lies.
+        most = min(plan.split_size, job.segment_size) if plan.channels.owner_count[number] == 1 else plan.split_size
+        return scan_channel(plan, number, drops.get(number, ()), meter.add, most)
 
     scanned = scan_channels(
         plan,

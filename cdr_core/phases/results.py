@@ -29,19 +29,14 @@ class UnitResult:
     columns: Columns = field(default_factory=dict, compare=False)
 
 
-STEPS = frozenset({"stage"})
-"""What runs before a phase's own units, as units of the same phase whose names begin with the step's."""
-
-
-def step_of(unit: str) -> str:
-    """The step that a unit belongs to; empty for the phase's own."""
-    head, dash, _ = unit.partition("-")
-    return head if dash and head in STEPS else ""
+def is_of_phase(unit: str) -> bool:
+    """Whether a unit is the phase's own. Earlier versions had units of `read` that copied a source from S3."""
+    return not unit.startswith("stage-")
 
 
 def unit_results(repository: Repository, recovery_id: str, phase: Phase) -> Iterator[UnitResult]:
     """What the units of a phase left, in unit order, one after another."""
     for row in sorted(repository.units(recovery_id, phase), key=lambda row: row.unit):
-        if not step_of(row.unit):
+        if is_of_phase(row.unit):
             found = read_columns(row.manifest, row.result[SHA256]) if SHA256 in row.result else {}
             yield UnitResult(row.unit, row.result, found)

@@ -23,11 +23,12 @@ from cdr_core.phases.unit import Job
 from cdr_core.rescale.batch import BatchSource, batch_source
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import Scanned
+from cdr_core.rescale.scan_batch import NO_SUM, Scanned
 from cdr_core.rescale.scanning import Seen
 from cdr_core.rescale.select_batch import BatchSelector, Selected, SplitRows
 from cdr_core.rescale.selection import Selector
-from cdr_core.storage import is_local, join, storage_for
+from cdr_core.rescale.source_index import index_of
+from cdr_core.storage import join, storage_for
 from cdr_core.storage.columns import decode_columns, encode_columns, read_columns, read_file
 from cdr_core.storage.making import making
 
@@ -87,6 +88,7 @@ def write_blocks(plan: Plan, selected: Selected, damaged: Longs, carries: Carrie
             "run_first": selected.run_first[first : end + 1] - selected.run_first[first],
             "runs": selected.runs[:, runs],
             "damaged": np.isin(plan.channels.of_lines(selected.line[first:end]), damaged),
+            **_with_sums(selected, first, end),
         }
         carried = (0, 0, 0)
         if carries is not None:
@@ -97,6 +99,13 @@ def write_blocks(plan: Plan, selected: Selected, damaged: Longs, carries: Carrie
         rows.append((subtask, begin, sink.tell(), google_crc32c.value(block), *carried))
     table = np.array(rows, np.int64).reshape(-1, len(BLOCK))
     return dict(zip(BLOCK, table.T, strict=True))
+
+
+def _with_sums(selected: Selected, first: int, end: int) -> Columns:
+    """The parts of a block that may be drained from where they lie, their CRC-32C, and what `read` counted in them."""
+    parts = first + np.flatnonzero(selected.crc32c[first:end] != NO_SUM)
+    sums, kinds = selected.ledger.rows(parts)
+    return {"summed": parts - first, "crc32c": selected.crc32c[parts], "sums": sums, "kinds": kinds}
 
 
 class Carrier:
@@ -119,8 +128,8 @@ class Carrier:
 
 @contextmanager
 def carrier(job: Job, plan: Plan, splits: SplitRows, name: str) -> Iterator[Carrier | None]:
-    """None for a workspace on a disk: there every task maps the source or its staged copy, and nothing is fetched."""
-    if is_local(job.root):
+    """None for a source on a disk: every task maps it, and nothing is fetched."""
+    if not index_of(plan.metadata_sha256).is_remote:
         yield None
         return
     uri = join(job.directory, f"carried-{name}.bytes")
@@ -193,7 +202,7 @@ class Blocks:
         found = selected.taken(mine)
         damaged = np.isin(self._plan.channels.of_lines(found.line), splits.channel[splits.damaged])
         columns = {"line": found.line, "split": found.split, "run_first": found.run_first, "runs": found.runs}
-        return {**columns, "damaged": damaged}
+        return {**columns, "damaged": damaged, **_with_sums(found, 0, len(found.line))}
 
 
 def _checked(uri: str, begin: int, end: int, crc32c: int) -> bytes:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.audit.ledger import BYTES, Ledger, join_ledgers, require_equal, require_others
+from cdr_core.audit.ledger import BYTES, CLOSING_STATUS, Ledger, join_ledgers, require_equal, require_others
 from cdr_core.errors import Where
 from cdr_core.faults import reach
+from cdr_core.kernels.fingerprint import FOLD_COLUMNS
 from cdr_core.metadata import Phase, SpillFile
 from cdr_core.phases import filter as filtering
 from cdr_core.phases.earlier import ledger_of_entries
@@ -33,12 +34,14 @@ from cdr_core.rescale.batch import BatchSource, batch_source
 from cdr_core.rescale.closings import Closings, closings
 from cdr_core.rescale.drain_order import stages
 from cdr_core.rescale.grouping import group_ends
+from cdr_core.rescale.layouts import LayoutReader
 from cdr_core.rescale.other_elements import CLOSING_POSITION
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.scan_batch import Scanned
 from cdr_core.spill.builder import Chunks, Parts, SegmentBuilder
 from cdr_core.spill.placement import Place
 from cdr_core.spill.set_writer import SetWriter
+from cdr_core.spill.sets import NO_REFERENCES, References
 from cdr_core.spill.shipping import shipping
 from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
 from cdr_core.storage import join, storage_for
@@ -169,7 +172,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     manifest = join(home, "manifest.json")
     blocks = Blocks(job, plan, unit["subtask"], *unit["index"])
     closing = Closings.from_columns(read_columns(*unit["closings"]))
-    parts = OwnedParts(plan, unit["subtask"], blocks, closing, job.drain_order)
+    parts = OwnedParts(plan, unit["subtask"], blocks, closing, job.drain_order, referable(job, plan))
     meter = Meter(job, unit_of(name), unit["bytes"])
     with (
         shipping(directory, home) as ship,
@@ -188,6 +191,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
             "subtask": unit["subtask"],
             "manifest": manifest,
             "files": [asdict(file) for file in spill_set.files],
+            "by_reference": spill_set.bytes_by_reference,
+            "on_disk": spill_set.bytes_on_disk,
             INPUTS: [unit["index"], unit["closings"]],
             **({"selected_again": blocks.made_again} if blocks.made_again else {}),
         },
@@ -203,7 +208,8 @@ def _where(plan: Plan) -> Callable[[int], Where]:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """Parts of the subtask from one unit of filter. Of those that are carried, ``places`` says where in the carried
-    bytes each run begins; −1 for the others.
+    bytes each run begins; −1 for the others. The parts ``summed`` are whole splits that may stay in the source:
+    ``crc32c``, ``sums`` and ``kinds`` are what `read` noted of them.
     """
 
     line: Longs
@@ -213,6 +219,10 @@ class _Block:
     places: Longs
     damaged: npt.NDArray[np.bool_]
     carried: Bytes | None
+    summed: Longs
+    crc32c: Longs
+    sums: npt.NDArray[np.uint64]
+    kinds: Longs
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[Any]], carried: bytes | None) -> _Block:
@@ -223,7 +233,10 @@ class _Block:
             lengths = np.where(mine, runs[1] - runs[0], 0)
             places[mine] = (np.cumsum(lengths) - lengths)[mine]
         memory = None if carried is None else np.frombuffer(carried, np.uint8)
-        return cls(columns["line"], columns["split"], run_first, runs, places, columns["damaged"], memory)
+        own = columns["line"], columns["split"], run_first, runs, places, columns["damaged"], memory
+        if "summed" not in columns:  # the version before filtered
+            return cls(*own, *_no_sums())
+        return cls(*own, columns["summed"], columns["crc32c"], columns["sums"], columns["kinds"])
 
     @property
     def bytes(self) -> int:
@@ -240,9 +253,15 @@ class OwnedParts:
     """The parts of one new subtask in drain order, closing elements included; runs are loaded when they are needed."""
 
     def __init__(
-        self, plan: Plan, subtask: int, blocks: Blocks, closing: Closings, drain_order: Sequence[str] = ()
+        self,
+        plan: Plan,
+        subtask: int,
+        blocks: Blocks,
+        closing: Closings,
+        drain_order: Sequence[str] = (),
+        referable: Callable[[int], bool] = lambda channel: False,
     ) -> None:
-        self._plan, self._blocks = plan, blocks
+        self._plan, self._blocks, self._referable = plan, blocks, referable
         self._loaded: dict[int, _Block] = {}
         self._closing = _closing_block(closing.of_subtask(subtask))
         found = [self._listed(number) for number in range(len(blocks) + 1)]
@@ -297,22 +316,50 @@ class OwnedParts:
             runs[:, targets], place[targets] = block.runs[:, sources], block.places[sources]
             if block.carried is not None:
                 blob[mine] = np.where(block.places[own] >= 0, needed.index(number), -1)
+        references, sums, kinds = self._references(blocks, begin, end, runs[0, first[:-1]])
+        stays = np.zeros(end - begin, bool)
+        stays[references.piece] = True
         inside = place >= 0
         lengths = runs[1] - runs[0]
         runs[0] = np.where(inside, place, runs[0])
         runs[1] = runs[0] + lengths
         line = self.line[begin:end]
-        numbers = self._plan.channels.of_lines(line[blob < 0])
+        opened = (blob < 0) & ~stays
+        numbers = self._plan.channels.of_lines(line[opened])
         unique, first_of, places = np.unique(numbers, return_index=True, return_inverse=True)
-        batch = source.open(unique, damaged[blob < 0][first_of])
+        batch = source.open(unique, damaged[opened][first_of])
         carried = [blocks[number].carried for number in needed]
         empty = np.zeros(0, np.uint8)
         chunks = Chunks(batch.first, batch.address, batch.logical, batch).with_blobs(
             [empty if each is None else each for each in carried]
         )
         channel = np.where(blob >= 0, len(unique) + blob, 0)
-        channel[blob < 0] = places
-        return chunks, Parts(line, self.is_closing[begin:end], channel, first, runs)
+        channel[opened] = places
+        return chunks, Parts(line, self.is_closing[begin:end], channel, first, runs, references, sums, kinds)
+
+    def _references(
+        self, blocks: Mapping[int, _Block], begin: int, end: int, starts: Longs
+    ) -> tuple[References, npt.NDArray[np.uint64], Longs]:
+        """Those of the parts that stay in the source, and what `read` counted in them."""
+        found: list[tuple[int, int]] = []
+        for number, block in blocks.items():
+            mine = np.flatnonzero(self.block[begin:end] == number)
+            mine = mine[np.isin(self.part[begin:end][mine], block.summed)]
+            for at in mine.tolist():
+                part = int(self.part[begin + at])
+                is_carried = block.places[block.run_first[part]] >= 0
+                if not is_carried and self._referable(int(self._plan.channels.of_lines(self.line[[begin + at]])[0])):
+                    found.append((at, int(np.searchsorted(block.summed, part))))
+        found.sort()
+        if not found:
+            return NO_REFERENCES, *_no_sums()[2:]
+        of = [blocks[int(self.block[begin + piece])] for piece, _ in found]
+        piece = np.array([piece for piece, _ in found])
+        rows = [row for _, row in found]
+        crc32c = np.array([block.crc32c[row] for block, row in zip(of, rows, strict=True)])
+        sums = np.stack([block.sums[row] for block, row in zip(of, rows, strict=True)])
+        kinds = np.stack([block.kinds[row] for block, row in zip(of, rows, strict=True)])
+        return References(piece, starts[piece], crc32c), sums, kinds
 
 
 def _counting(counts: Longs) -> Longs:
@@ -328,7 +375,19 @@ def _closing_block(mine: Closings) -> _Block:
     runs = np.stack((begins, ends, np.full(len(ends), CLOSING_POSITION), ones))
     first = np.append(0, np.cumsum(mine.elements))
     behind, sound = np.full(len(mine), AFTER_ALL_SPLITS), np.zeros(len(mine), bool)
-    return _Block(mine.line, behind, first, runs, begins, sound, mine.frames())
+    return _Block(mine.line, behind, first, runs, begins, sound, mine.frames(), *_no_sums())
+
+
+def _no_sums() -> tuple[Longs, Longs, npt.NDArray[np.uint64], Longs]:
+    nothing, sums = np.zeros(0, np.int64), np.zeros((0, FOLD_COLUMNS), np.uint64)
+    return nothing, nothing, sums, np.zeros((0, CLOSING_STATUS + 1), np.int64)
+
+
+def referable(job: Job, plan: Plan) -> Callable[[int], bool]:
+    """Whether the drain may read a channel where it lies. A set that is made again has it too."""
+    if job.materialise:
+        return lambda channel: False
+    return LayoutReader(plan).lasts
 
 
 def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, told: Callable[[], None]) -> None:
@@ -339,7 +398,8 @@ def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, tol
         begin = first
         for end in (first + group_ends(parts.size[first:last], job.segment_size, MOST_PARTS)).tolist():
             chunks, group = parts.group(source, begin, end)
-            if end - begin == 1 and int(parts.size[begin]) > job.segment_size:
+            is_large = end - begin == 1 and int(parts.size[begin]) > job.segment_size
+            if is_large and not len(group.references.piece):
                 builder.large(chunks, group, told)
             else:
                 builder.together(chunks, group)

@@ -27,7 +27,7 @@ from cdr_core.rescale.batch import let_go
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.remote import Fetches, fetching
 from cdr_core.rescale.source import close_files
-from cdr_core.rescale.staged import use_staged
+from cdr_core.rescale.source_index import use_index
 from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import MIB
 from cdr_core.storage import is_local, join, storage_for
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
 
 
+SOURCES = "sources"
+"""In the result of `read`: the index of the source's objects."""
 FETCHED = "fetched_bytes"
 """In results: how much of a source on S3 was fetched."""
 
@@ -46,8 +48,8 @@ FETCHED = "fetched_bytes"
 class Job:
     """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed.
 
-    ``step`` names the step whose units these are, and is empty for the phase's own. ``staged`` is the index of the
-    source's bytes in the workspace, and is empty where they are read where they lie. ``scratch`` is the setting.
+    ``sources`` is the index of the source's objects. ``materialise``: nothing is drained from where it lies in the
+    source. ``scratch`` and ``drain_scratch`` are the settings.
     ``shape``: the columns of the table. ``checkpoint_interval`` in seconds, 0 = none are taken unasked.
     ``read_back``: the drain reads each file before a snapshot names it, because it may be published at once.
     ``drain_order``: exchanges that come first; ``stage``: drain up to this stage of them only, ``None`` = everything.
@@ -69,8 +71,9 @@ class Job:
     read_back: bool = False
     drain_order: tuple[str, ...] = ()
     stage: int | None = None
-    step: str = ""
-    staged: str = ""
+    sources: str = ""
+    materialise: bool = False
+    drain_scratch: int = 0
     on_corrupt: str = "fail"
     scratch: str = ""
     shape: TableShape = TableShape.VALUES_ONLY
@@ -86,7 +89,7 @@ class Job:
     @property
     def directory(self) -> str:
         """This attempt's own place in the workspace."""
-        return Workspace(self.root).attempt(self.epoch, self.phase, *([self.step] if self.step else []))
+        return Workspace(self.root).attempt(self.epoch, self.phase)
 
     @property
     def makes(self) -> Path:
@@ -94,6 +97,11 @@ class Job:
         if is_local(self.root):
             return local_path(self.directory)
         return scratch_directory(self.scratch) / f"cdr-{self.recovery}-e{self.epoch}"
+
+    @property
+    def scratch_place(self) -> Path:
+        """Where files without a name lie while a task runs."""
+        return local_path(self.directory) if is_local(self.root) else scratch_directory(self.scratch)
 
     @property
     def units(self) -> str:
@@ -144,9 +152,9 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
         return
     reach(f"{job.phase}.unit")
     definition = _units(job.units)[unit]
-    module = importlib.import_module(f"cdr_core.phases.{job.step or job.phase}")
+    module = importlib.import_module(f"cdr_core.phases.{job.phase}")
     plan = load_plan(job.plan)
-    use_staged(plan.metadata_sha256, job.staged)
+    use_index(plan.metadata_sha256, job.sources)
     try:
         with _scratch(job) as fetches:
             outcome: Outcome | None = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
@@ -155,7 +163,7 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
     if outcome is None:  # the unit goes on in a later round
         return
     detail = dict(outcome.detail)
-    if fetches is not None and fetches.bytes:
+    if fetches.bytes:
         detail[FETCHED] = fetches.bytes
     result = {"records": outcome.records, "bytes": outcome.bytes, "detail": detail}
     reach(f"{job.phase}.before-result")
@@ -182,11 +190,8 @@ def job_scratch(job: Job) -> Iterator[Path]:
 
 
 @contextmanager
-def _scratch(job: Job) -> Iterator[Fetches | None]:
-    """For a workspace on S3: what is fetched meanwhile waits in the scratch directory, which goes when it is empty."""
-    if is_local(job.root):
-        yield None
-        return
+def _scratch(job: Job) -> Iterator[Fetches]:
+    """What is fetched meanwhile waits in the scratch directory, which goes when it is empty."""
     with job_scratch(job) as scratch, fetching(scratch) as fetches:
         yield fetches
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +16,8 @@ from cdr_core.flink.checkpoint import Checkpoint, FileLocation
 from cdr_core.flink.metadata import OperatorState, Side
 from cdr_core.flink.spans import Spans
 from cdr_core.rescale.cells import CELL, EXACT, LONGEST_GAP, Cells, Extent, Longs, cells_of, requests
-from cdr_core.storage import Stat, storage_for
+from cdr_core.rescale.source_index import SourceObject, index_of, source_changed
+from cdr_core.storage import storage_for
 from cdr_core.storage.arena import Arena
 
 AT_ONCE = 4
@@ -35,28 +36,26 @@ class RemoteState:
     """All channel state of a checkpoint that is not on this host, by object; nothing is read of it here."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        self._sha256 = checkpoint.sha256
         self._streams: dict[str, list[tuple[FileLocation, Longs]]] = {}
         for location, chunks in _remote_streams(checkpoint):
             self._streams.setdefault(location.uri, []).append((location, chunks))
 
-    @property
-    def uris(self) -> list[str]:
-        """The objects, in order."""
-        return sorted(self._streams)
+    def stat(self, uri: str) -> SourceObject:
+        """An object as `read` found it, else as it is."""
+        known = index_of(self._sha256).objects.get(uri)
+        if known is not None:
+            return known
+        found = storage_for(uri).stat(uri)
+        return SourceObject(found.size, found.tag)
 
-    def cells(self, uri: str, found: Stat, cell: int = CELL) -> Cells:
+    def cells(self, uri: str, found: SourceObject, cell: int = CELL) -> Cells:
         """The cells of an object, as far as it goes: it may be shorter than its handles say."""
         extents = (
             Extent(location.base, location.base + stream_size(location, found.size), chunks + location.base)
             for location, chunks in self._streams[uri]
         )
         return cells_of(extents, cell)
-
-    def require_whole(self, uri: str, found: Stat) -> None:
-        """Refuse an object that is shorter than its handles say."""
-        for location, _ in self._streams[uri]:
-            if is_short(location, stream_size(location, found.size)):
-                raise Unreadable(too_short(location, found.size), hint=COMPLETE)
 
 
 def _remote_streams(checkpoint: Checkpoint) -> Iterator[tuple[FileLocation, Longs]]:
@@ -123,14 +122,14 @@ class FetchedObjects:
 
     def _object(self, uri: str) -> _Fetched:
         if uri not in self._objects:
-            found = storage_for(uri).stat(uri)
+            found = self._state.stat(uri)
             cells = self._state.cells(uri, found, self._cell)
             self._objects[uri] = _Fetched(uri, found, cells, self._gap, self._arena)
         return self._objects[uri]
 
 
 class _Fetched:
-    def __init__(self, uri: str, stat: Stat, cells: Cells, gap: int, arena: Arena) -> None:
+    def __init__(self, uri: str, stat: SourceObject, cells: Cells, gap: int, arena: Arena) -> None:
         self.stat, self._uri, self._cells, self._arena = stat, uri, cells, arena
         self._gap = gap
         self.bytes = 0
@@ -158,7 +157,10 @@ class _Fetched:
 
     def _read(self, run: tuple[int, int]) -> bytes:
         begin, end = int(self._cells.starts[run[0]]), int(self._cells.ends[run[1]])
-        return storage_for(self._uri).read(self._uri, begin, end - begin, tag=self.stat.tag)
+        try:
+            return storage_for(self._uri).read(self._uri, begin, end - begin, tag=self.stat.tag)
+        except Unreadable as error:  # it was there when it was looked at
+            raise source_changed(self._uri, error.what) from None
 
 
 class Fetches:
@@ -167,6 +169,11 @@ class Fetches:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._objects: dict[str, FetchedObjects] = {}
+        self._streamed: list[int] = []
+
+    def count(self, size: int) -> None:
+        """Bytes that were fetched and not kept; for any thread."""
+        self._streamed.append(size)
 
     def objects(self, metadata_sha256: str, state: Callable[[], RemoteState]) -> FetchedObjects:
         """Of one checkpoint; ``state`` is asked for when it is first looked at."""
@@ -176,7 +183,7 @@ class Fetches:
 
     @property
     def bytes(self) -> int:
-        return sum(objects.bytes for objects in self._objects.values())
+        return sum(self._streamed) + sum(objects.bytes for objects in self._objects.values())
 
 
 _of_unit: ContextVar[Fetches | None] = ContextVar("cdr_fetches", default=None)
@@ -196,16 +203,3 @@ def fetching(directory: Path) -> Iterator[Fetches]:
 def unit_fetches() -> Fetches | None:
     """Those of the unit that this thread does, if it does one that reads the source where it lies."""
     return _of_unit.get()
-
-
-def object_stats(uris: list[str]) -> Mapping[str, Stat | Unreadable]:
-    """What S3 says of each object; why not, where it says nothing."""
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        return dict(zip(uris, pool.map(_stat, uris), strict=True))
-
-
-def _stat(uri: str) -> Stat | Unreadable:
-    try:
-        return storage_for(uri).stat(uri)
-    except Unreadable as error:
-        return error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -35,11 +36,25 @@ BATCH_CHANNELS = 1 << 16
 UNKNOWN_STATUS = 1
 """Instead of a watermark status: the channel has none."""
 
+NO_SUM = -1
+"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies, so nobody will ask."""
+
+WORTH_A_SUM = 64 << 10
+"""Bytes from which on a split has a sum, and may be drained from where it lies."""
+
 ALL_INPUT = 1 << 62
 """Where an earlier version did not note which elements begin in input state: all of them count as such."""
 
 _CHANNEL = ("channel", "size", "input_size", "input_end", "watermark", "has_watermark", "status")
-_SPLIT = ("split_channel", "split_number", "split_start", "split_end", "split_position", "split_damaged")
+_SPLIT = (
+    "split_channel",
+    "split_number",
+    "split_start",
+    "split_end",
+    "split_position",
+    "split_damaged",
+    "split_crc32c",
+)
 _KIND_NUMBERS = {name: kind for kind, name in KIND_NAMES.items()}
 
 
@@ -61,7 +76,9 @@ class Scanned:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, npt.NDArray[Any]], special: Sequence[Mapping[str, Any]]) -> Scanned:
-        channels, splits = ({name: columns[name] for name in names} for names in (_CHANNEL, _SPLIT))
+        channels = {name: columns[name] for name in _CHANNEL}
+        none = np.full(len(columns["split_channel"]), NO_SUM)  # the version before noted none
+        splits = {name: columns.get(name, none) for name in _SPLIT}
         return cls(channels, splits, Ledger.from_columns(columns, "split_"), tuple(special))
 
     @classmethod
@@ -84,6 +101,7 @@ class Scanned:
         splits["split_channel"] = np.array([each["channel"] for each, _, _ in rows], np.int64)
         splits["split_number"] = np.array([number for _, number, _ in rows], np.int64)
         splits["split_damaged"] = np.array(["quarantine" in each for each, _, _ in rows], np.bool_)
+        splits["split_crc32c"] = np.array([split.get("crc32c", NO_SUM) for _, _, split in rows], np.int64)
         special = [each for each in found if "quarantine" in each or "dropped" in each]
         return cls(channels, splits, _ledger_of([split for _, _, split in rows]), tuple(map(_brief, special)))
 
@@ -207,12 +225,22 @@ def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, 
     channels = (numbers, batch.sizes, batch.input_sizes, input_end, watermark, has, status)
     filled = np.flatnonzero(batch.sizes)
     nothing = np.zeros(len(filled), np.int64)
-    splits = (numbers[filled], nothing, nothing, batch.sizes[filled], nothing, np.zeros(len(filled), np.bool_))
+    sound, sizes = np.zeros(len(filled), np.bool_), batch.sizes[filled]
+    crc32c = _sums(window.data, begins[filled], sizes)
+    splits = (numbers[filled], nothing, nothing, sizes, nothing, sound, crc32c)
     return Scanned(
         dict(zip(_CHANNEL, channels, strict=True)),
         dict(zip(_SPLIT, splits, strict=True)),
         Ledger.of(np.arange(len(filled)), sums[filled], kinds[filled]),
     )
+
+
+def _sums(data: npt.NDArray[np.uint8], begins: Longs, sizes: Longs) -> Longs:
+    """The CRC-32C of each stretch that is worth one: so few have one that a call for each costs nothing."""
+    found = np.full(len(begins), NO_SUM)
+    for at in np.flatnonzero(sizes >= WORTH_A_SUM).tolist():
+        found[at] = google_crc32c.value(data[begins[at] : begins[at] + sizes[at]])
+    return found
 
 
 def framed(batch: ChannelBatch) -> tuple[Window, Longs] | None:

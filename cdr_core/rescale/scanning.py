@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +18,7 @@ from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames
 from cdr_core.rescale.columns import Elements
 from cdr_core.rescale.drops import Ranges, Without
+from cdr_core.rescale.layouts import open_whole
 from cdr_core.rescale.other_elements import IDLE, Last
 from cdr_core.rescale.other_elements import kinds as by_kind
 from cdr_core.rescale.plan import Plan
@@ -32,7 +34,7 @@ class Split:
     """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
 
     ``last`` is what the channel said last up to the stretch's end, ``input_end`` is one behind the position of the last
-    element up to there that begins in input state.
+    element up to there that begins in input state. ``crc32c`` is of its bytes, all of which lie one behind another.
     """
 
     start: int
@@ -42,6 +44,7 @@ class Split:
     others: Mapping[str, int]
     last: Last
     input_end: int
+    crc32c: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +53,7 @@ class Split:
             "position": self.position,
             "tally": self.tally.to_json(),
             "others": dict(self.others),
+            "crc32c": self.crc32c,
         }
 
 
@@ -57,13 +61,15 @@ Seen = Callable[[int, int], None]
 """Told of every window: its records and its bytes."""
 
 
-def scan_channel(plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None) -> dict[str, Any]:
+def scan_channel(
+    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, most: int | None = None
+) -> dict[str, Any]:
     """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
-    place.
+    place. Splits have the plan's size, or ``most`` bytes.
     """
-    channel = open_channel(plan, number)
+    channel = open_whole(plan, number)
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), drops, channel.where)
-    splits = list(_walk(_told(found, seen), plan.split_size, channel.input_size))
+    splits = list(_walk(_told(found, seen), most or plan.split_size, channel.input_size))
     assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits, found)
 
@@ -145,14 +151,15 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator
     """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
     start = position = end = input_end = 0
     sums, kinds = _nothing()
-    last = Last()
+    last, crc32c = Last(), 0
     for window in found:
         # Where something was left out in between, a split ends: the next one begins behind it.
         if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
-            yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end)
+            tally = Tally.of_fold(sums[0])
+            yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, crc32c)
             start = end
         if start == end:
-            start, position = window.base, window.position
+            start, position, crc32c = window.base, window.position, 0
             sums, kinds = _nothing()
         spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
         last = said_at(window, *spoke, last)
@@ -160,8 +167,9 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator
         if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
             input_end = window.position + inputs
         end = window.base + int(window.ends[-1])
+        crc32c = google_crc32c.extend(crc32c, window.data[: window.ends[-1]])
     if start < end:
-        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end)
+        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end, crc32c)
 
 
 def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:

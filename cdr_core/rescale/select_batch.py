@@ -29,7 +29,7 @@ from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.other_elements import KEPT_RULE, carried_by, line_rules
 from cdr_core.rescale.owners import new_owners_of, old_owners
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import BATCH_BYTES, BATCH_CHANNELS, Scanned, framed
+from cdr_core.rescale.scan_batch import BATCH_BYTES, BATCH_CHANNELS, NO_SUM, WORTH_A_SUM, Scanned, framed
 from cdr_core.rescale.scanning import Seen
 from cdr_core.rescale.selection import Selector
 from cdr_core.rescale.source import place
@@ -52,7 +52,7 @@ class Selected:
     (logical bytes of the channel), the first element's position, and how many elements.
 
     ``ledger`` has a line per part: its place. ``kept`` and ``left`` count, per channel, the other elements that stay
-    somewhere and that leave the stream.
+    somewhere and that leave the stream. ``crc32c`` is that of a whole split that has a sum, else ``NO_SUM``.
     """
 
     line: Longs
@@ -62,6 +62,7 @@ class Selected:
     ledger: Ledger
     kept: Ledger
     left: Ledger
+    crc32c: Longs
 
     @classmethod
     def joined(cls, parts: Sequence[Selected]) -> Selected:
@@ -78,6 +79,7 @@ class Selected:
             _stacked(moved),
             _stacked([part.kept for part in parts]),
             _stacked([part.left for part in parts]),
+            np.concatenate([part.crc32c for part in parts]),
         )
 
     def taken(self, order: Longs) -> Selected:
@@ -91,7 +93,8 @@ class Selected:
         rows, others = (np.argsort(each, kind="stable") for each in (moved.lines, moved.other_lines))
         rows, others = rows[moved.lines[rows] >= 0], others[moved.other_lines[others] >= 0]
         ledger = moved.reordered(rows, others)
-        return Selected(self.line[order], self.split[order], first, self.runs[:, runs], ledger, self.kept, self.left)
+        of = self.line[order], self.split[order]
+        return Selected(*of, first, self.runs[:, runs], ledger, self.kept, self.left, self.crc32c[order])
 
     @property
     def sizes(self) -> Longs:
@@ -124,9 +127,9 @@ class SplitRows:
 
     def __init__(self, plan: Plan, scanned: Scanned, begin: int, end: int) -> None:
         rows = slice(begin, end)
-        self.channel, self.number, self.start, self.end, self.position, self.damaged = (
+        self.channel, self.number, self.start, self.end, self.position, self.damaged, self.crc32c = (
             scanned.splits[f"split_{name}"][rows]
-            for name in ("channel", "number", "start", "end", "position", "damaged")
+            for name in ("channel", "number", "start", "end", "position", "damaged", "crc32c")
         )
         low, high = np.searchsorted(scanned.ledger.lines, (begin, end))
         others = slice(*np.searchsorted(scanned.ledger.other_lines, (begin, end)))
@@ -207,7 +210,9 @@ class BatchSelector:
         line, nothing = self._plan.channels.line_first[splits.channel[rows]], np.zeros(0, np.int64)
         runs = np.stack((splits.start[rows], splits.end[rows], splits.position[rows], counts))
         left = _counted_by(nothing, nothing, nothing)
-        return Selected(line, splits.start[rows], np.arange(len(rows) + 1), runs, ledger, kept, left)
+        worth = ~splits.damaged[rows] & (splits.sizes[rows] >= WORTH_A_SUM)
+        crc32c = np.where(worth, splits.crc32c[rows], NO_SUM)
+        return Selected(line, splits.start[rows], np.arange(len(rows) + 1), runs, ledger, kept, left, crc32c)
 
     def _groups(self, splits: SplitRows, rows: Longs) -> Iterator[tuple[Longs, bool]]:
         """Whole small channels of one exchange together; everything else alone."""
@@ -279,7 +284,7 @@ class BatchSelector:
         ledger = Ledger.of(np.arange(len(used)), sums[used], kinds[used])
         zeros = np.zeros(len(used), np.int64)
         counted = _counted(numbers, kept), _counted(numbers, left)
-        return Selected(lines[used], zeros, run_first, runs[1:, order], ledger, *counted)
+        return Selected(lines[used], zeros, run_first, runs[1:, order], ledger, *counted, np.full(len(used), NO_SUM))
 
     def _alone(self, splits: SplitRows, row: int) -> Selected:
         split = splits.as_dict(row)
@@ -301,6 +306,7 @@ class BatchSelector:
             Ledger.of(np.arange(len(used)), sums.reshape(-1, fingerprint.FOLD_COLUMNS), kinds),
             _counted(only, account[:1]),
             _counted(only, account[1:].sum(axis=0, keepdims=True)),
+            np.full(len(used), NO_SUM),
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cdr_core import settings
 from cdr_core.addresses import SCHEMES
-from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
+from cdr_core.errors import CorruptChannelState, Refused, SourceChanged, Unreadable, Where
 from cdr_core.flink.channel_state import (
     DAMAGED,
     LENGTH_SIZE,
@@ -36,8 +36,8 @@ from cdr_core.rescale.remote import (
     too_short,
     unit_fetches,
 )
-from cdr_core.rescale.staged import close_staged, staged_objects
-from cdr_core.storage import join
+from cdr_core.rescale.source_index import SourceIndex, index_of, source_changed
+from cdr_core.storage import join, storage_for
 from cdr_core.storage.local import map_file
 
 __all__ = [
@@ -61,11 +61,10 @@ __all__ = [
 @lru_cache(maxsize=4)
 def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
     """The checkpoint a plan was made for; another `_metadata` at its address is an error, not another result."""
-    staged, uri = staged_objects(metadata_sha256), join(directory, METADATA_FILE)
-    if staged is not None and staged.has(uri):
-        checkpoint = parse_checkpoint(directory, staged.read(uri))
-    else:
-        checkpoint = open_checkpoint(directory)
+    uri = join(directory, METADATA_FILE)
+    pin = index_of(metadata_sha256).place(uri)
+    pinned = pin != uri
+    checkpoint = parse_checkpoint(directory, storage_for(pin).read(pin)) if pinned else open_checkpoint(directory)
     if checkpoint.sha256 != metadata_sha256:
         raise Unreadable(
             f"{directory} holds another checkpoint than the plan was made for", hint="start a new recovery"
@@ -207,7 +206,7 @@ def stream_of(plan: Plan, offsets: Longs, location: Location, where: Where) -> S
         there = stream_size(location, size)
         short = too_short(location, size) if is_short(location, there) else ""
         return Stream(source, location.base, there, location.length, where, short, found)
-    mapped = _local(location, where)
+    mapped = _local(location, index_of(plan.metadata_sha256), where)
     return Stream(mapped, location.base, stream_size(location, len(mapped)), location.length, where, neighbours=found)
 
 
@@ -245,10 +244,12 @@ def _neighbours(directory: str, sha256: str) -> Mapping[str, Longs]:
 
 
 def _remote(plan: Plan, offsets: Longs, location: FileLocation, where: Where) -> tuple[Spans, int]:
-    """Staged by the recovery that is running, or fetched now; and how many bytes the object has."""
+    """What was fetched of an object, and how many bytes it has."""
     try:
-        objects = staged_objects(plan.metadata_sha256) or _fetched_of(plan)
+        objects = _fetched_of(plan)
         return objects.spans(location, offsets, where), objects.size(location.uri)
+    except SourceChanged:
+        raise
     except Unreadable as error:
         raise CorruptChannelState(
             f"its channel-state file cannot be read: {error.what}", where=where, hint=error.hint
@@ -271,28 +272,32 @@ def _state(directory: str, sha256: str) -> RemoteState:
     return RemoteState(open_planned(directory, sha256))
 
 
-def _local(location: FileLocation, where: Where) -> Bytes:
+def _local(location: FileLocation, index: SourceIndex, where: Where) -> Bytes:
     scheme, separator, _ = location.uri.partition("://")
     if separator and scheme not in SCHEMES:
         what = f"in-flight data is on {scheme}://, which cdr cannot reach ({location.uri})"
         raise Refused(what, where=where, hint="copy the checkpoint to a local disk or s3://")
+    known, place = index.objects.get(location.uri), index.place(location.uri)
     try:
-        return _mapped(location.uri)
+        return _mapped(place, "" if known is None else known.tag)
     except Unreadable as error:
+        if known is not None:
+            raise source_changed(location.uri, error.what) from None
         raise CorruptChannelState(
             f"its channel-state file is missing: {error.what}", where=where, hint=COMPLETE
         ) from None
 
 
 def close_files() -> None:
-    """Let go of every file of the source that was opened so far, staged ones as well; they are mapped again if needed.
+    """Let go of every file of the source that was opened so far; they are mapped again if needed.
 
     A worker outlives its units, and a file that it still maps keeps its room on the disk when it is deleted.
     """
     _mapped.cache_clear()
-    close_staged()
 
 
 @lru_cache(maxsize=64)
-def _mapped(uri: str) -> Bytes:
+def _mapped(uri: str, tag: str) -> Bytes:
+    if tag and storage_for(uri).stat(uri).tag != tag:
+        raise Unreadable(f"{uri} has another size or time of change")
     return np.asarray(map_file(uri))  # a plain array: numpy and numba take several times longer to look at a memmap

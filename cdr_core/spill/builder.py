@@ -7,15 +7,16 @@ records, so that segments stay near their size and memory does not depend on the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.audit.ledger import CLOSING_STATUS, CLOSING_WATERMARK, Ledger
+from cdr_core.audit.ledger import CHAIN_WORD, CLOSING_STATUS, CLOSING_WATERMARK, RECORDS, Ledger
 from cdr_core.errors import Unbalanced, Where
 from cdr_core.kernels import batches, fingerprint, frames, tallying
 from cdr_core.spill.set_writer import SetWriter
+from cdr_core.spill.sets import NO_REFERENCES, References
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -51,7 +52,8 @@ class Chunks:
 class Parts:
     """Parts in drain order: of which line, whether they are closing elements, and their runs.
 
-    ``channel`` is per part, a place in the chunks; runs are start, end, first position, elements.
+    ``channel`` is per part, a place in the chunks; runs are start, end, first position, elements. Those of
+    ``references``, which have one run each, stay in the source; ``sums`` and ``kinds`` are what `read` counted in them.
     """
 
     line: Longs
@@ -59,6 +61,20 @@ class Parts:
     channel: Longs
     run_first: Longs
     runs: Longs
+    references: References = NO_REFERENCES
+    sums: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, fingerprint.FOLD_COLUMNS), np.uint64))
+    kinds: Longs = field(default_factory=lambda: np.zeros((0, CLOSING_STATUS + 1), np.int64))
+
+    def stored(self) -> Parts:
+        """Those that are no references."""
+        if not len(self.references.piece):
+            return self
+        keep = np.ones(len(self.line), bool)
+        keep[self.references.piece] = False
+        counts = np.diff(self.run_first)
+        runs = self.runs[:, np.repeat(keep, counts)]
+        first = np.append(0, np.cumsum(counts[keep]))
+        return Parts(self.line[keep], self.closing[keep], self.channel[keep], first, runs)
 
 
 class SegmentBuilder:
@@ -84,37 +100,58 @@ class SegmentBuilder:
 
     def together(self, chunks: Chunks, parts: Parts) -> None:
         """Parts that are one segment together."""
-        counts = np.diff(parts.run_first)
+        stored, counts = parts.stored(), np.diff(parts.run_first)
         start, end, position, elements = parts.runs
-        total = np.append(0, np.cumsum(end - start))
-        ends, size = total[parts.run_first[1:]], int(total[-1])
-        body = self._room(size)
-        batches.gather_runs(
-            chunks.first, chunks.address, chunks.logical, np.repeat(parts.channel, counts), start, end, body
-        )
-        expected = np.append(0, np.cumsum(elements))
-        wanted = expected[parts.run_first[1:]] - expected[parts.run_first[:-1]]
-        self._tally(body, parts, ends, wanted)
-        self._writer.append(body, parts.line, np.diff(np.append(0, ends)), wanted, (counts, position, elements))
-
-    def _tally(self, body: Bytes, parts: Parts, ends: Longs, wanted: Longs) -> None:
-        rows, found = np.searchsorted(self._lines, parts.line), np.zeros(len(ends), np.int64)
-        count, tags, begins = len(self._lines), frames.TAGS, np.append(0, ends[:-1])
-        closing = np.flatnonzero(parts.closing)
-        if not len(closing):
-            bad = batches.tally_pieces(body, begins, ends, rows, self._sums, self._kinds, found)
+        sizes, wanted = _between(end - start, parts.run_first), _between(elements, parts.run_first)
+        body = self._gathered(chunks, stored)
+        if len(parts.references.piece) or parts.closing.any():
+            self._tally_apart(body, parts, sizes, wanted)
         else:
-            # Closing elements are counted on lines of their own first: they have kinds of their own.
-            apart = rows.copy()
-            apart[closing] = count + np.arange(len(closing))
-            sums = np.concatenate((self._sums, np.zeros((len(closing), self._sums.shape[1]), np.uint64)))
-            kinds = np.concatenate((self._kinds, np.zeros((len(closing), self._kinds.shape[1]), np.int64)))
-            bad = batches.tally_pieces(body, begins, ends, apart, sums, kinds, found)
-            self._sums, self._kinds = sums[:count], kinds[:count]
-            for tag, kind in _CLOSING.items():
-                np.add.at(self._kinds[:, kind], rows[closing], kinds[count:, tag])
-            if kinds[count:, tags:].any() or sums[count:].any():
-                raise Unbalanced("spill wrote other closing elements than a watermark and a status")
+            rows, found, ends = (
+                np.searchsorted(self._lines, parts.line),
+                np.zeros(len(sizes), np.int64),
+                np.cumsum(sizes),
+            )
+            bad = batches.tally_pieces(body, ends - sizes, ends, rows, self._sums, self._kinds, found)
+            self._require(parts, bad, found, wanted)
+        self._writer.append(body, parts.line, sizes, wanted, (counts, position, elements), parts.references)
+
+    def _gathered(self, chunks: Chunks, stored: Parts) -> Bytes:
+        start, end = stored.runs[:2]
+        body = self._room(int((end - start).sum()))
+        channel = np.repeat(stored.channel, np.diff(stored.run_first))
+        batches.gather_runs(chunks.first, chunks.address, chunks.logical, channel, start, end, body)
+        return body
+
+    def _tally_apart(self, body: Bytes, parts: Parts, sizes: Longs, wanted: Longs) -> None:
+        """Each part on a row of its own first: of references `read` counted the elements, and closing elements have
+        kinds of their own. Then they are joined to their lines, in order.
+        """
+        count, mine = len(parts.line), parts.references.piece
+        sums = np.zeros((count, self._sums.shape[1]), np.uint64)
+        kinds = np.zeros((count, self._kinds.shape[1]), np.int64)
+        stored = np.ones(count, bool)
+        stored[mine] = False
+        ends, found = np.cumsum(sizes[stored]), np.zeros(int(stored.sum()), np.int64)
+        bad = batches.tally_pieces(body, ends - sizes[stored], ends, np.flatnonzero(stored), sums, kinds, found)
+        self._require(parts.stored(), bad, found, wanted[stored])
+        kinds[parts.closing] = self._closing_kinds(sums[parts.closing], kinds[parts.closing])
+        sums[mine], kinds[mine] = parts.sums, parts.kinds
+        rows = np.searchsorted(self._lines, parts.line)
+        powers = np.empty(count, np.uint64)
+        batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(sums[:, RECORDS]), powers)
+        batches.join_sums(rows, sums, powers, self._sums)
+        np.add.at(self._kinds, rows, kinds)
+
+    def _closing_kinds(self, sums: npt.NDArray[np.uint64], kinds: Longs) -> Longs:
+        found = np.zeros_like(kinds)
+        for tag, kind in _CLOSING.items():
+            found[:, kind] = kinds[:, tag]
+        if found.sum() != kinds.sum() or sums.any():
+            raise Unbalanced("spill wrote other closing elements than a watermark and a status")
+        return found
+
+    def _require(self, parts: Parts, bad: int, found: Longs, wanted: Longs) -> None:
         wrong = np.flatnonzero(found != wanted)
         if bad >= 0 or len(wrong):
             place = bad if bad >= 0 else int(wrong[0])
@@ -169,3 +206,9 @@ class SegmentBuilder:
         if size > len(self._body):
             return np.empty(size, np.uint8)
         return self._body[:size]
+
+
+def _between(values: Longs, first: Longs) -> Longs:
+    """The sum of the values of each part."""
+    total: Longs = np.append(0, np.cumsum(values))
+    return total[first[1:]] - total[first[:-1]]

@@ -64,6 +64,7 @@ class EarlierSet:
             "piece_length": own["length"],
             "piece_elements": own["records"],
             "run_first": np.append(0, np.cumsum(own["records"])),
+            **dict.fromkeys(("reference_piece", "reference_start", "reference_crc32c"), np.zeros(0, np.int64)),
         }
         runs = self._read_positions(), np.ones(int(own["records"].sum()), np.int64)
         return SpillSet(self.subtask, self.files, columns, ledger, runs)

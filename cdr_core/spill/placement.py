@@ -18,8 +18,9 @@ from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
 from cdr_core.settings import MIB
 from cdr_core.spill.reservations import Reservations
+from cdr_core.spill.router import route
 from cdr_core.spill.sets import SpillFile
-from cdr_core.spill.tiers import SETTING, Tier
+from cdr_core.spill.tiers import SETTING, Tier, is_memory
 from cdr_core.storage.local import make_directories, start_writing, sync_path
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -38,6 +39,7 @@ class Place:
 
     def __init__(self, tier: Tier, directory: Path, reservations: Reservations | None) -> None:
         self.tier, self.directory = tier, directory
+        self.memory = is_memory(tier.path)
         self.trouble = ""
         """Why nothing more goes here; empty while it is usable."""
         self.left = False
@@ -126,11 +128,19 @@ class SetFiles:
             return
         # A tier that an open file had to leave is asked last: the next file would only be carried out of it again.
         for place in sorted(self._places, key=lambda place: place.left):
-            if place is self._place or not place.take(self._bytes + size):
+            if place is self._place or (place.memory and route(disk_non_empty=self._has_disk, room=True).appends):
+                continue
+            if not place.take(self._bytes + size):
                 continue
             if self._carry(place, size) and self._write(place, pieces, size):
                 return
         raise self._no_room()
+
+    @property
+    def _has_disk(self) -> bool:
+        """Whether something of the set lies on a disk: nothing that comes later goes to memory then."""
+        on_disk = [place for _, place, _ in self._made if not place.memory]
+        return bool(on_disk) or (self._place is not None and not self._place.memory)
 
     @property
     def bytes(self) -> int:
@@ -150,7 +160,7 @@ class SetFiles:
         os.close(self._descriptor)
         self._made.append((self._path, self._place, self._bytes))
         self._place.settle()  # so that the next file asks the ledger, which knows of a newer attempt
-        file = SpillFile(str(self._path), self._bytes)
+        file = SpillFile(str(self._path), self._bytes, self._place.memory)
         self._place, self._descriptor, self._bytes = None, -1, 0
         return file
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from cdr_core.errors import SpillLost, StorageError, Unreadable, Where
+from cdr_core.errors import CdrError, SpillLost, StorageError, Unreadable, Where
 from cdr_core.kernels import frames
 from cdr_core.spill.buffers import Buffers
 from cdr_core.spill.sets import RUN_BYTES, SpillSet
@@ -37,18 +38,58 @@ class Segment:
     positions: Longs
 
 
-def read_segment(spill_set: SpillSet, number: int, *, positions: bool = True) -> Segment:
-    """A segment, verified. Truncated, altered or missing bytes are :class:`SpillLost`, never fewer."""
-    pieces = spill_set.pieces(number)
-    columns = spill_set.columns
+class SourceBytes(Protocol):
+    """Reads virtual channels where they lie in the source."""
+
+    def read(self, line: int, start: int, target: memoryview) -> None:
+        """Fill the target with the bytes of a line's channel from ``start`` on, or raise what is wrong with it."""
+
+    def changed(self, line: int) -> CdrError:
+        """The error for bytes that are not the ones that were selected."""
+
+
+def read_segment(spill_set: SpillSet, number: int, source: SourceBytes, *, positions: bool = True) -> Segment:
+    """A segment, every piece verified."""
+    return as_segment(spill_set, number, read_body(spill_set, number, source), positions=positions)
+
+
+def as_segment(spill_set: SpillSet, number: int, body: Bytes, *, positions: bool) -> Segment:
+    """The segment with these bytes, which were verified."""
+    pieces, columns = spill_set.pieces(number), spill_set.columns
     places = _positions(spill_set, number, pieces) if positions else np.zeros(0, np.int64)
     ends = np.cumsum(columns["piece_length"][pieces])
-    return Segment(_body(spill_set, number), columns["line"][pieces], ends, columns["piece_elements"][pieces], places)
+    return Segment(body, columns["line"][pieces], ends, columns["piece_elements"][pieces], places)
 
 
-def _body(spill_set: SpillSet, number: int) -> Bytes:
-    place = (int(spill_set.columns[name][number]) for name in ("file", "offset", "length", "crc32c"))
-    return _checked(spill_set, *place)
+def read_body(spill_set: SpillSet, number: int, source: SourceBytes) -> Bytes:
+    """The bytes of a segment. Truncated, altered or missing ones of the set are :class:`SpillLost`, never fewer; those
+    of the source are its own error.
+    """
+    columns, mine = spill_set.columns, spill_set.references(number)
+    ends = np.cumsum(columns["piece_length"][spill_set.pieces(number)])
+    file, offset, length, crc32c = (int(columns[name][number]) for name in ("file", "offset", "length", "crc32c"))
+    if mine.start == mine.stop:
+        return _checked(spill_set, file, offset, length, crc32c)
+    rows = columns["reference_piece"][mine] - spill_set.pieces(number).start
+    lines = columns["line"][columns["reference_piece"][mine]].tolist()
+    stretches = list(zip(np.append(0, ends)[rows].tolist(), ends[rows].tolist(), strict=True))
+    borders = zip([0, *(end for _, end in stretches)], [*(begin for begin, _ in stretches), length], strict=True)
+    gaps = [(begin, end) for begin, end in borders if begin < end]
+
+    def fill(target: memoryview) -> None:
+        if gaps:
+            stored = _checked(spill_set, file, offset, sum(e - b for b, e in gaps), crc32c).data
+            at = 0
+            for begin, end in gaps:
+                target[begin:end] = stored[at : at + end - begin]
+                at += end - begin
+        starts, sums = columns["reference_start"][mine].tolist(), columns["reference_crc32c"][mine].tolist()
+        for line, (begin, end), start, wanted in zip(lines, stretches, starts, sums, strict=True):
+            source.read(line, start, target[begin:end])
+            if google_crc32c.value(np.frombuffer(target[begin:end], np.uint8)) != wanted:
+                raise source.changed(line)
+
+    return _BUFFERS.filled(length, fill)
 
 
 def _positions(spill_set: SpillSet, number: int, pieces: slice) -> Longs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -17,7 +18,7 @@ from cdr_core.audit.ledger import Ledger
 from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
 from cdr_core.spill.placement import FULL, Place, SetFiles
-from cdr_core.spill.sets import IndexBuilder, SpillFile, SpillSet
+from cdr_core.spill.sets import NO_REFERENCES, IndexBuilder, References, SpillFile, SpillSet
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage.local import make_directories, sync_path
 
@@ -66,20 +67,27 @@ class SetWriter:
             ) from error
 
     def append(
-        self, body: npt.NDArray[np.uint8], lines: Longs, lengths: Longs, elements: Longs, runs: tuple[Longs, ...]
+        self,
+        body: npt.NDArray[np.uint8],
+        lines: Longs,
+        lengths: Longs,
+        elements: Longs,
+        runs: tuple[Longs, ...],
+        references: References = NO_REFERENCES,
     ) -> None:
-        """A segment and its pieces; ``runs`` are how many each piece has, the first position of each run, and its
-        elements.
+        """A segment and its pieces. ``body`` is those that are no references; ``runs`` are how many each piece has, the
+        first position of each run, and its elements.
         """
         counts, positions, of_run = runs
         listed = np.concatenate((positions, of_run)).astype("<i8", copy=False).tobytes()
         sums = google_crc32c.value(body), google_crc32c.value(listed)
-        place = (len(self._files), self._open.bytes, len(body), *sums)
-        self._open.append([body.data])
+        place = (len(self._files), self._open.bytes, int(lengths.sum()), *sums)
+        if len(body):
+            self._open.append([body.data])
         if self._runs is None:
             self._runs = (self._directory / RUNS).open("xb")
         self._runs.write(listed)
-        self._index.add(place, lines, lengths, elements, counts)
+        self._index.add(place, lines, lengths, elements, counts, references)
         if self._open.bytes >= self._file_size:
             self._close_file()
 
@@ -95,7 +103,7 @@ class SetWriter:
     def _close_file(self) -> None:
         file = self._open.close()
         if file is not None:
-            self._files.append(SpillFile(self._ship(file.path), file.bytes))
+            self._files.append(replace(file, path=self._ship(file.path)))
 
     def _close_runs(self) -> None:
         """The last file of the set. It lies in the set's own directory, not in a tier."""

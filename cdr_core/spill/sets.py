@@ -1,9 +1,11 @@
-"""Spill sets, format 3: the records of one new subtask in segments that hold many channels, with an index of columns.
+"""Spill sets, format 4: the records of one new subtask in segments that hold many channels, with an index of columns.
 
-A segment is up to about a mebibyte of elements of one exchange, in drain order; it never crosses files. The index says
-where each segment lies and its CRC-32C, which pieces it holds (elements of one line, in order), and in runs the
-position of every element in its virtual channel. Files hold the bodies of segments and nothing else. The manifest
-names the files and holds the index; it is sealed last: without it the set does not exist.
+A segment is a few mebibytes of elements of one exchange, in drain order. The index says which pieces it holds (elements
+of one line, in order), and in runs the position of every element in its virtual channel. A piece is *stored* in a file
+of the set, or it is a *reference* to a stretch of its virtual channel, which stays where the source has it. The stored
+pieces of a segment lie together and never cross files; the index has their place and CRC-32C, and of every reference
+where it begins and its own. The manifest names the files and holds the index; it is sealed last: without it the set
+does not exist.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from cdr_core.storage.columns import pack_columns, unpack_columns
 
 Longs = npt.NDArray[np.int64]
 
-MANIFEST_VERSION = 3
-"""Sets of version 2 are made again."""
+MANIFEST_VERSION = 4
+WITHOUT_REFERENCES = 3
+"""The version before: the same, and every piece is stored. Older ones are read by :mod:`cdr_core.spill.earlier`."""
 
 _SEGMENT = ("file", "offset", "length", "crc32c", "runs_crc32c", "piece_first")
 _PIECE = ("line", "piece_length", "piece_elements", "run_first")
+_REFERENCE = ("reference_piece", "reference_start", "reference_crc32c")
 RUN_BYTES = 16
 """A run in its file: the first position and the number of elements, little-endian; those of a segment lie together,
 first all positions. Runs are as many as records may be, so they are no part of the index.
@@ -35,16 +39,18 @@ first all positions. Runs are as many as records may be, so they are no part of 
 
 @dataclass(frozen=True, slots=True)
 class SpillFile:
-    """A sealed file of a set; never empty."""
+    """A sealed file of a set; never empty. ``memory``: it lies in a tier of memory, not on a disk."""
 
     path: str
     bytes: int
+    memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpillSet:
     """A sealed set. Segment s holds the pieces ``piece_first[s]`` to ``piece_first[s + 1]``, piece p the runs
     ``run_first[p]`` to ``run_first[p + 1]``, which are in the last file. A set of an earlier format has ``runs``.
+    Reference r is the piece ``reference_piece[r]``, from byte ``reference_start[r]`` of its virtual channel on.
     """
 
     subtask: int
@@ -61,6 +67,33 @@ class SpillSet:
     def bytes(self) -> int:
         """Of all segments, length fields of elements included."""
         return int(self.columns["length"].sum())
+
+    @property
+    def bytes_by_reference(self) -> int:
+        """Of all pieces that lie in the source."""
+        return int(self.columns["piece_length"][self.columns["reference_piece"]].sum())
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of all pieces that lie in files of the set on a disk."""
+        on_disk = np.array([not file.memory for file in self.files], bool)
+        stored = self.stored_lengths
+        used = np.flatnonzero(stored)
+        return int(stored[used][on_disk[self.columns["file"][used]]].sum())
+
+    @property
+    def stored_lengths(self) -> Longs:
+        """By segment, the bytes of its pieces that lie in files of the set."""
+        referred = np.zeros(len(self.columns["piece_length"]), np.int64)
+        referred[self.columns["reference_piece"]] = self.columns["piece_length"][self.columns["reference_piece"]]
+        total = np.append(0, np.cumsum(referred))[self.columns["piece_first"]]
+        stored: Longs = self.columns["length"] - np.diff(total)
+        return stored
+
+    def references(self, segment: int) -> slice:
+        """The rows of a segment's references."""
+        pieces = self.pieces(segment)
+        return slice(*np.searchsorted(self.columns["reference_piece"], (pieces.start, pieces.stop)).tolist())
 
     def pieces(self, segment: int) -> slice:
         """The rows of a segment's pieces."""
@@ -84,14 +117,16 @@ class SpillSet:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SpillSet:
-        if value["version"] != MANIFEST_VERSION:
+        if value["version"] not in (WITHOUT_REFERENCES, MANIFEST_VERSION):
             raise other_version("a spill manifest", value["version"], MANIFEST_VERSION)
         if google_crc32c.value(value["index"].encode()) != value["crc32c"]:
             raise Corrupt(f"the index of the spill set of subtask {value['subtask']} was changed")
         columns = unpack_columns(value["index"])
         ledger = Ledger.from_columns(columns, "ledger_")
         files = tuple(SpillFile(**file) for file in value["files"])
+        none = np.zeros(0, np.int64)
         own = {name: columns[name] for name in (*_SEGMENT, *_PIECE)}
+        own |= {name: columns.get(name, none) for name in _REFERENCE}
         found = cls(value["subtask"], files, own, ledger)
         found._check()
         return found
@@ -105,19 +140,44 @@ class SpillSet:
             raise Corrupt(f"the index of the spill set of subtask {self.subtask} does not add up")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class References:
+    """Pieces of a segment that lie in the source: which, where each begins in its virtual channel, and its CRC-32C."""
+
+    piece: Longs
+    start: Longs
+    crc32c: Longs
+
+
+_NONE = np.zeros(0, np.int64)
+NO_REFERENCES = References(_NONE, _NONE, _NONE)
+
+
 class IndexBuilder:
     """Collects the index while a set is written."""
 
     def __init__(self) -> None:
         self._segments: list[tuple[int, int, int, int, int, int]] = []
         self._pieces: list[tuple[Longs, Longs, Longs, Longs]] = []
+        self._references: list[tuple[Longs, Longs, Longs]] = []
+        self._count = 0
 
     def add(
-        self, place: tuple[int, int, int, int, int], lines: Longs, lengths: Longs, elements: Longs, runs: Longs
+        self,
+        place: tuple[int, int, int, int, int],
+        lines: Longs,
+        lengths: Longs,
+        elements: Longs,
+        runs: Longs,
+        references: References,
     ) -> None:
-        """A segment (file, offset, length, CRC-32C of bytes, and of runs) and its pieces; ``runs`` counts theirs."""
+        """A segment (file, offset, length, CRC-32C of what is stored, and of runs) and its pieces; ``runs`` counts
+        theirs.
+        """
         self._segments.append((*place, len(lines)))
         self._pieces.append((lines, lengths, elements, runs))
+        self._references.append((self._count + references.piece, references.start, references.crc32c))
+        self._count += len(lines)
 
     def seal(self, subtask: int, files: tuple[SpillFile, ...], ledger: Ledger) -> SpillSet:
         table = np.array(self._segments, np.int64).reshape(-1, len(_SEGMENT)).T
@@ -126,6 +186,7 @@ class IndexBuilder:
         lines, lengths, elements, counts = (_stacked(self._pieces, number) for number in range(4))
         columns |= {"line": lines, "piece_length": lengths, "piece_elements": elements}
         columns["run_first"] = np.append(0, np.cumsum(counts))
+        columns |= {name: _stacked(self._references, number) for number, name in enumerate(_REFERENCE)}
         return SpillSet(subtask, files, columns, ledger)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cdr_core.errors import SettingsRefused
@@ -19,6 +21,7 @@ from cdr_core.storage import is_local
 from cdr_core.storage.local import is_writable, local_path
 
 SETTING = "CDR_SPILL_DIRS"
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 SET_BUFFERS = 8
 """Segments' worth of memory that writing a set takes at most: the body, the window under it, the records' places."""
 
@@ -138,6 +141,18 @@ def _check_one(tier: Tier, space: Space, segment_size: int, setting: str) -> Non
             f"spill directory {tier.path} has a capacity of {tier.capacity} bytes on a file system of {space.total}",
             hint=f"correct {setting}",
         )
+
+
+@cache
+def is_memory(path: str) -> bool:
+    """Whether a directory lies in memory: on a tmpfs, as the mount that holds it says."""
+    real, found = os.path.realpath(path), ("", "")
+    with suppress(OSError), Path("/proc/self/mounts").open() as mounts:
+        for line in mounts:
+            _, point, kind = line.split(" ", 3)[:3]
+            if len(point) > len(found[0]) and Path(real).is_relative_to(point):
+                found = point, kind
+    return found[1] in MEMORY_FILE_SYSTEMS
 
 
 def _inside(inner: Tier, outer: Tier) -> bool:

@@ -53,6 +53,9 @@ _SYNC_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Where the system has it; Python gives it no name of its own."""
 _SYNC_RANGE_WRITE = 2
 
+MOST_TARGETS = 1024
+"""Buffers that one call fills at most."""
+
 LONGEST_SHOWN = 300
 """Characters of a name that cannot be, in an error."""
 
@@ -218,6 +221,25 @@ def read_into(path: Path, offset: int, target: memoryview) -> None:
                     raise StorageError(f"{path} ended after {done} of {len(target)} bytes from offset {offset}")
                 done += count
             os.posix_fadvise(descriptor, offset + done, done, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
+
+
+def read_scattered(path: Path, offset: int, targets: list[memoryview], tag: str) -> None:
+    """Fill the targets, one behind another, from an offset of a file, which must still have this tag. Read by a call: a
+    mapped file that is cut short would kill the process.
+    """
+    with explained(path, "read"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if tag and tag != _tag(os.fstat(descriptor)):
+                raise Unreadable(f"{path} has another size or time of change")
+            for begin in range(0, len(targets), MOST_TARGETS):
+                few = targets[begin : begin + MOST_TARGETS]
+                size = sum(map(len, few))
+                if os.preadv(descriptor, few, offset) != size:
+                    raise Unreadable(f"{path} ends before byte {offset + size}")
+                offset += size
         finally:
             os.close(descriptor)
 

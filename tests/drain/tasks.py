@@ -7,20 +7,28 @@ or forgets it. So a schedule is a sequence of choices, and the same choices give
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import SpillLost
 from cdr_core.phases import drain
+from cdr_core.phases.draining.delivery import RoutedSegments, Routing
 from cdr_core.phases.draining.outputs import Output
 from cdr_core.phases.results import SUFFIX
 from cdr_core.phases.unit import Job
+from cdr_core.spill.buffers import Buffers
+from cdr_core.spill.scratch import Scratch
 from cdr_core.spill.set_reader import Segment
 from cdr_core.spill.sets import SpillSet
 from cdr_core.storage import join
@@ -95,11 +103,36 @@ class Task:
             self._back.release()
 
 
-class MemorySets:
-    """Spill sets by the name of their manifest. ``lost`` ones fail when their next segment is read."""
+class MemoryScratch(Scratch):
+    """Scratch disk in memory, of a few segments. ``forgets`` says whether it has lost what is asked for."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, capacity: int, forgets: Callable[[], bool]) -> None:
+        super().__init__(Path("/memory"), capacity)
+        self._bytes, self._forgets = np.zeros(capacity, np.uint8), forgets
+
+    def write(self, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        self._bytes[offset : offset + len(data)] = data
+
+    def read(self, offset: int, length: int) -> npt.NDArray[np.uint8]:
+        return self._bytes[offset : offset + (0 if self._forgets() else length)].copy()
+
+
+class MemorySets:
+    """Spill sets by the name of their manifest. ``lost`` ones fail when their next segment is read.
+
+    Segments come through the shipped routing: before the output takes one, the reader is so far ahead as ``draw`` says.
+    """
+
+    def __init__(
+        self,
+        turns: Turns,
+        draw: Random,
+        happened: Counter[str],
+        routed: type[RoutedSegments],
+        buffers: type[Buffers],
+    ) -> None:
+        self._turns, self._draw, self._happened = turns, draw, happened
+        self._routed, self._buffers = routed, buffers
         self.sets: dict[str, tuple[SpillSet, list[Segment]]] = {}
         self.lost: set[str] = set()
         self._of: dict[int, str] = {}
@@ -111,19 +144,51 @@ class MemorySets:
     def load(self, _plan: Any, manifest: str, _subtask: int) -> SpillSet:
         return self.sets[manifest][0]
 
-    def queue(self, spill_set: SpillSet, numbers: list[int], _budget: int, *, positions: bool) -> Any:
-        return self._queue(self._of[id(spill_set)], numbers)
+    def queue(
+        self, spill_set: SpillSet, numbers: list[int], _source: Any, _budget: int, scratch: Any, routing: Any, **_: Any
+    ) -> Any:
+        largest = max(int(spill_set.columns["length"].max(initial=1)), 1)
+        scratch = MemoryScratch(self._draw.choice((1, 2, 4)) * largest, lambda: self._draw.random() < 0.02)
+        routed = self._routed(self._draw.choice((1, 2, 4)), scratch, routing)
+        return self._queue(self._of[id(spill_set)], numbers, routed, routing)
 
     @contextmanager
-    def _queue(self, manifest: str, numbers: list[int]) -> Iterator[Iterator[tuple[int, Segment]]]:
-        yield self._segments(manifest, numbers)
+    def _queue(self, *of: Any) -> Iterator[Iterator[tuple[int, Segment]]]:
+        yield self._segments(*of)
 
-    def _segments(self, manifest: str, numbers: list[int]) -> Iterator[tuple[int, Segment]]:
-        for number in numbers:
+    def _segments(
+        self, manifest: str, numbers: list[int], routed: RoutedSegments, routing: Routing
+    ) -> Iterator[tuple[int, Segment]]:
+        waiting, buffers, taken = list(numbers), self._buffers(), 0
+        while taken < len(numbers):
             self._turns.pause()
-            if manifest in self.lost:
-                raise SpillLost(f"{manifest} is gone")
-            yield number, self.sets[manifest][1][number]
+            is_fetched = self._draw.random() < 0.7
+            for _ in range(self._draw.choice((0, 1, 3, 9))):
+                if waiting and routed.has_room(self._length(manifest, waiting[0]), is_fetched=is_fetched):
+                    number = waiting.pop(0)
+                    routed.add(number, self._loaded(manifest, number, buffers))
+            if not routed.waiting:
+                continue
+            number, body = routed.take()
+            if body is None:
+                self._happened["scratch lost"] += 1
+                body = self._loaded(manifest, number, buffers)
+            taken += 1
+            yield number, replace(self.sets[manifest][1][number], body=body)
+        self._happened["segments spilled and replayed"] += routing.replayed > 0
+
+    def _length(self, manifest: str, number: int) -> int:
+        return len(self.sets[manifest][1][number].body)
+
+    def _loaded(self, manifest: str, number: int, buffers: Buffers) -> npt.NDArray[np.uint8]:
+        if manifest in self.lost:
+            raise SpillLost(f"{manifest} is gone")
+        body = self.sets[manifest][1][number].body.tobytes()
+
+        def fill(target: memoryview) -> None:
+            target[:] = body
+
+        return buffers.filled(len(body), fill)
 
 
 class _File:

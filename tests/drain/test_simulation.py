@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.elements import SegmentElements
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import CdrError
+from cdr_core.phases.draining.delivery import RoutedSegments
 from cdr_core.phases.draining.outputs import Output
 from cdr_core.phases.draining.resume import Progress
 from cdr_core.phases.draining.snapshots import CutEntry, Snapshot, Snapshots, StoredSnapshot, newest_of
 from cdr_core.phases.draining.task import DrainTask
 from cdr_core.phases.draining.watch import DrainWatch
+from cdr_core.spill.buffers import Buffers
+from cdr_core.spill.router import Route
 from cdr_core.spill.set_reader import Segment
 from tests.drain.simulate import Schedule, simulate
 from tests.drain.world import Lost, Parts
+
+Bytes = npt.NDArray[np.uint8]
 
 SAMPLE = 300
 CATCHES_WITHIN = 400
@@ -30,7 +38,8 @@ def test_no_schedule_loses_repeats_or_hangs() -> None:
     happened = simulate(1, SAMPLE)
     for what in ("crashes", "requests", "checkpoints completed", "storage troubles"):
         assert happened[what] > 100, f"the schedules hardly ever have {what}"
-    for what in ("twins", "tasks lost", "tasks overtaken", "sets made again", "checkpoints subsumed"):
+    rarer = "twins", "tasks lost", "tasks overtaken", "sets made again", "checkpoints subsumed", "scratch lost"
+    for what in (*rarer, "segments spilled and replayed"):
         assert happened[what] > 15, f"the schedules hardly ever have {what}"
 
 
@@ -129,6 +138,49 @@ class MixesTwoSnapshots(DrainWatch):
             self._progress[subtask] = Progress(before, after.output, after.number)
 
 
+class OvertakesWhatIsOnDisk(RoutedSegments):
+    """The output takes what waits in memory first."""
+
+    def take(self) -> tuple[int, Bytes | None]:
+        first = next((entry for entry in self.waiting if entry.body is not None), self.waiting[0])
+        self.waiting.remove(first)
+        self.waiting.appendleft(first)
+        return super().take()
+
+    def way(self) -> Route:
+        return Route.MEMORY if len(self.waiting) < self._ahead else Route.DISK
+
+
+class NeverReplays(RoutedSegments):
+    """What is on scratch disk when the output takes a segment is forgotten."""
+
+    def take(self) -> tuple[int, Bytes | None]:
+        number, body = super().take()
+        while self.waiting and self.waiting[0].body is None:
+            super().take()
+        return number, body
+
+
+class SwapsMemoryAndDisk(RoutedSegments):
+    """What is on scratch disk comes first, although it was read later."""
+
+    def take(self) -> tuple[int, Bytes | None]:
+        first = next((entry for entry in self.waiting if entry.body is None), self.waiting[0])
+        self.waiting.remove(first)
+        self.waiting.appendleft(first)
+        return super().take()
+
+
+class ReusesTooEarly(Buffers):
+    """Gives out memory that somebody still looks at."""
+
+    def filled(self, size: int, fill: Callable[[memoryview], None]) -> Bytes:
+        if not self._free:
+            self._free.append(np.empty(1 << 16, np.uint8))
+        fill(self._free[0].data[:size])
+        return self._free[0][:size]
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -140,11 +192,13 @@ class MixesTwoSnapshots(DrainWatch):
         Parts(snapshots=NeverLoses),
         Parts(snapshots=LosesTheSummary),
         Parts(watch=MixesTwoSnapshots),
+        Parts(routed=OvertakesWhatIsOnDisk),
+        Parts(routed=NeverReplays),
+        Parts(routed=SwapsMemoryAndDisk),
+        Parts(buffers=ReusesTooEarly),
     ],
     ids=lambda parts: next(
-        each.__name__
-        for each in (parts.state, parts.task, parts.snapshots, parts.watch, parts.checkpoints)
-        if each.__module__ == __name__
+        each.__name__ for each in (getattr(parts, field.name) for field in fields(Parts)) if each.__module__ == __name__
     ),
 )
 def test_the_same_schedules_catch_a_broken_engine(broken: Parts) -> None:

@@ -32,6 +32,7 @@ from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases import drain
 from cdr_core.phases.coordination import DRAINED
 from cdr_core.phases.draining.cuts import read_cuts
+from cdr_core.phases.draining.delivery import RoutedSegments
 from cdr_core.phases.draining.resume import go_back
 from cdr_core.phases.draining.snapshots import Cut, Snapshots
 from cdr_core.phases.draining.task import DrainTask
@@ -39,6 +40,7 @@ from cdr_core.phases.draining.watch import DrainWatch
 from cdr_core.phases.driver import Drive, Recorder
 from cdr_core.phases.unit import Job, Outcome
 from cdr_core.rescale.plan import PlanChannels, VirtualChannel
+from cdr_core.spill.buffers import Buffers
 from tests.drain.memory import Disk, Rows
 from tests.drain.tasks import MemoryOutput, MemorySets, Task, Turns, made_segments
 
@@ -65,6 +67,8 @@ class Parts:
     snapshots: type[Snapshots] = Snapshots
     watch: type[DrainWatch] = DrainWatch
     checkpoints: type[RecoveryCheckpoints] = RecoveryCheckpoints
+    routed: type[RoutedSegments] = RoutedSegments
+    buffers: type[Buffers] = Buffers
 
 
 SHIPPED = Parts()
@@ -95,7 +99,7 @@ class World:
         self.now = 0.0
         self.disk, self.rows, self.turns = Disk(), Rows(), Turns()
         self.disk.pause = self.turns.pause
-        self.sets = MemorySets(self.turns)
+        self.sets = MemorySets(self.turns, draw, self.happened, parts.routed, parts.buffers)
         self.closed: dict[str, list[bytes]] = {}
         self.published: list[str] = []
         self.per_checkpoint = draw.random() < 0.4
@@ -122,6 +126,7 @@ class World:
                 f"{module}.task.Snapshots": parts.snapshots,
                 f"{module}.task.DrainState": parts.state,
                 f"{module}.task.SegmentQueue": self.sets.queue,
+                f"{module}.task.PlannedSource": lambda _: None,
                 f"{module}.task.output_for": self._output,
                 f"{module}.task.LISTEN_SECONDS": 0.0,
                 f"{module}.watch.Snapshots": parts.snapshots,

@@ -15,6 +15,7 @@ from cdr_core.errors import Corrupt, Refused, SpillLost
 from cdr_core.spill.earlier import HEADER_BYTES, EarlierSet
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.sets import SpillSet
+from tests.support.spill import NO_SOURCE
 from tests.versions.frozen import ROOT, unpack, versions
 
 FROZEN = ("0.1.0-ab93011", "per-checkpoint/listener.after+publish.after")
@@ -67,7 +68,7 @@ def test_a_set_of_format_2_reads_as_one_of_the_present_format(old: EarlierSet) -
     assert spill_set.segments == len(old.columns["file"]) > 10
     positions: list[int] = []
     for number in range(spill_set.segments):
-        segment = read_segment(spill_set, number)
+        segment = read_segment(spill_set, number, NO_SOURCE)
         assert segment.lines.tolist() == [old.columns["virtual_channel"][number]]
         assert len(frame_ends(segment.body.tobytes())) == segment.elements.sum() == len(segment.positions) > 0
         positions += segment.positions.tolist()
@@ -97,7 +98,7 @@ def test_a_cut_had_delivered_the_elements_before_its_bytes(root: Path) -> None:
         for segment, at in parts:
             left[segment] = min(left[segment], at)
         for segment, end in left.items():
-            ends = frame_ends(read_segment(spill_set, segment).body.tobytes())
+            ends = frame_ends(read_segment(spill_set, segment, NO_SOURCE).body.tobytes())
             assert int(delivered[segment]) == sum(each <= end for each in ends)
         seen |= {gate is None, *(at > 0 for _, at, _ in remaining["slices"])}
         assert old.delivered_at(None, {}).tolist() == old.columns["records"].tolist()

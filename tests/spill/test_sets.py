@@ -15,7 +15,7 @@ from cdr_core.settings import MIB
 from cdr_core.spill import set_writer
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.sets import SpillSet
-from tests.support.spill import Piece, frames, read, write_segments
+from tests.support.spill import NO_SOURCE, Piece, frames, read, write_segments
 
 SEGMENTS: Sequence[Sequence[Piece]] = (
     ((4, [b"\x01ab", b"\x01c"], 0), (6, [b"\x01defg"], 7)),
@@ -89,7 +89,7 @@ def test_damaged_bytes_are_lost_and_never_fewer(tmp_path: Path, how: str, file: 
             path.write_bytes(flipped if how == "flipped" else data[:place])
         with pytest.raises(SpillLost, match="redo the spill"):
             read(spill_set)
-        read_segment(spill_set, 0, positions=file == 1)  # whose bytes are in another file
+        read_segment(spill_set, 0, NO_SOURCE, positions=file == 1)  # whose bytes are in another file
 
 
 def test_a_damaged_index_is_an_error_and_never_fewer_records(tmp_path: Path) -> None:

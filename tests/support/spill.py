@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from cdr_core.audit.ledger import NOTHING
+from cdr_core.errors import CdrError
 from cdr_core.spill.placement import Place
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.set_writer import SetWriter
@@ -77,11 +78,24 @@ def write(
     return write_segments(directory, segments_of(batches, segment_size), file_size, where)
 
 
+class _NoSource:
+    """For sets without references."""
+
+    def read(self, line: int, start: int, target: memoryview) -> None:
+        raise AssertionError("everything is stored")
+
+    def changed(self, line: int) -> CdrError:
+        raise AssertionError("everything is stored")
+
+
+NO_SOURCE = _NoSource()
+
+
 def read(spill_set: SpillSet) -> list[Any]:
     """Everything in a set: per segment the bytes, and of each piece line, end and elements; then all positions."""
     found = []
     for number in range(spill_set.segments):
-        segment = read_segment(spill_set, number)
+        segment = read_segment(spill_set, number, NO_SOURCE)
         pieces = np.stack((segment.lines, segment.ends, segment.elements)).T.tolist()
         found.append((segment.body.tobytes(), pieces, segment.positions.tolist()))
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cdr_core.phases.draining.delivery import PlannedSource
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.plan import Plan
 from cdr_core.spill.set_reader import read_segment
@@ -28,7 +29,7 @@ def spilled(plan: Plan, manifest: str) -> Iterator[SpilledPiece]:
     """Everything in a set, in drain order."""
     spill_set = SpillSet.from_json(read_json(manifest))
     for number in range(spill_set.segments):
-        segment = read_segment(spill_set, number)
+        segment = read_segment(spill_set, number, PlannedSource(plan))
         begins = np.append(0, segment.ends[:-1]).tolist()
         elements = np.append(0, np.cumsum(segment.elements)).tolist()
         for place, (line, begin, end) in enumerate(

@@ -17,13 +17,14 @@ from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import CdrError, Unbalanced
 from cdr_core.faults import reach
-from cdr_core.phases.draining.delivery import SegmentQueue
+from cdr_core.phases.draining.delivery import ROUTING, PlannedSource, Routing, SegmentQueue
 from cdr_core.phases.draining.outputs import Output, output_for
 from cdr_core.phases.draining.snapshots import Cut, Snapshot, Snapshots
 from cdr_core.phases.ledgers import line_key
 from cdr_core.phases.meter import Meter
 from cdr_core.phases.read_back import read_back
 from cdr_core.rescale.drain_order import stages
+from cdr_core.spill.scratch import Scratch
 from cdr_core.storage import is_local
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class DrainTask:
         """The final snapshot; in a round before the last, the newest."""
         self._last = replace(taken_over, cut=replace(taken_over.cut, manifest=self._manifest))
         self._asked = self._request()
+        self._routing = Routing.from_column((taken_over.cut.columns or {}).get(ROUTING))
         state = DrainState(self._plan, self._set, taken_over.cut.columns)
         output = output_for(
             self._job.target,
@@ -88,7 +90,10 @@ class DrainTask:
         numbers = [number for number in state.still_to_come() if self._is_in_round(number)]
         budget = self._job.memory_budget
         self._begin_file(state)
-        with SegmentQueue(self._set, numbers, budget, positions=output.needs_positions) as queue:
+        source, scratch = PlannedSource(self._plan), Scratch(self._job.scratch_place, self._job.drain_scratch)
+        with SegmentQueue(
+            self._set, numbers, source, budget, scratch, self._routing, positions=output.needs_positions
+        ) as queue:
             for number, segment in queue:
                 if self._is_due(state):
                     self._snapshot(state, output)
@@ -150,7 +155,7 @@ class DrainTask:
             self._manifest,
             (*last.cut.files, *files),
             state.input_watermark,
-            state.to_columns(),
+            {**state.to_columns(), ROUTING: self._routing.to_column()},
             final,
         )
         self._last = Snapshot(last.subtask, number, self._name, last.cut.position, cut)

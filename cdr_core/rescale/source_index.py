@@ -1,0 +1,155 @@
+"""The objects that hold a checkpoint's channel state, as `read` found them: size, tag and, where it could, a pin.
+
+A pin is a hard link in the workspace: what tidies up the source cannot take a pinned file away. The index is a file of
+the workspace. A worker is told of it once, before a unit of the recovery; everything below opens objects through it, in
+whatever thread. An object that has another tag by now was changed, and is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from cdr_core.errors import SourceChanged, Unreadable
+from cdr_core.storage import Stat, is_local, storage_for
+from cdr_core.storage.local import local_path, make_directories, read_scattered, sync_path
+
+VERSION = 2
+"""An index of version 1 names bytes that an earlier version brought to the workspace; the source is read instead."""
+
+
+class SourceObject(msgspec.Struct, frozen=True):
+    """An object as `read` found it. ``pin`` is its link in the workspace; empty where it has none."""
+
+    size: int
+    tag: str
+    pin: str = ""
+
+
+class SourceIndex(msgspec.Struct, frozen=True):
+    """By address. ``immutable``: the user declares that nobody changes or removes the source."""
+
+    version: int
+    objects: dict[str, SourceObject]
+    immutable: bool = False
+
+    def place(self, uri: str) -> str:
+        """Where the bytes of an object are read: at its pin, else where it lies. A pin goes when its recovery ends, and
+        an export may read on.
+        """
+        known = self.objects.get(uri)
+        return known.pin if known is not None and known.pin and Path(known.pin).exists() else uri
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether bytes have to be fetched."""
+        return not all(map(is_local, self.objects))
+
+    def lasts(self, uri: str) -> bool:
+        """Whether the drain may rely on finding the object: it is pinned, declared immutable, or on an object store,
+        where a tag tells every change.
+        """
+        known = self.objects.get(uri)
+        return known is not None and bool(known.pin or self.immutable or not is_local(uri))
+
+    def read_into(self, uri: str, offset: int, targets: list[memoryview]) -> None:
+        """Fill the targets, one behind another, from a range of an object. One that is gone or changed is
+        :class:`SourceChanged`; what may pass is a ``StorageError``.
+        """
+        known, place = self.objects.get(uri), self.place(uri)
+        tag = known.tag if known is not None else ""
+        try:
+            if is_local(place):
+                read_scattered(local_path(place), offset, targets, tag)
+            else:
+                data = memoryview(storage_for(place).read(place, offset, sum(map(len, targets)), tag=tag))
+                at = 0
+                for target in targets:
+                    target[:] = data[at : at + len(target)]
+                    at += len(target)
+        except Unreadable as error:
+            raise source_changed(uri, error.what) from None
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def source_changed(uri: str, what: str) -> SourceChanged:
+    """The sentence for an object that is not what `read` read."""
+    return SourceChanged(
+        f"the source file {uri} is gone or was changed since it was read: {what}",
+        hint="restore it and resume, or recover another checkpoint",
+    )
+
+
+NO_INDEX = SourceIndex(VERSION, {})
+
+
+def make_index(uris: Sequence[str], pins: Path | None, *, immutable: bool) -> SourceIndex:
+    """Look at every object, and pin the local ones below ``pins``. One that is missing is left out: the unit that needs
+    it says so.
+    """
+    links = _pinned([uri for uri in uris if is_local(uri)], pins)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        stats = list(pool.map(_stat, [links.get(uri, uri) for uri in uris]))
+    objects = {
+        uri: SourceObject(found.size, found.tag, links.get(uri, ""))
+        for uri, found in zip(uris, stats, strict=True)
+        if found is not None
+    }
+    return SourceIndex(VERSION, objects, immutable)
+
+
+def _stat(uri: str) -> Stat | None:
+    try:
+        return storage_for(uri).stat(uri)
+    except Unreadable:
+        return None
+
+
+def _pinned(uris: Sequence[str], directory: Path | None) -> dict[str, str]:
+    """A link to each file that can have one: another file system, or another owner's file, may refuse it."""
+    links: dict[str, str] = {}
+    if directory is None or not uris:
+        return links
+    make_directories(directory)
+    for number, uri in enumerate(uris):
+        link = directory / f"{number:05d}"
+        try:
+            os.link(local_path(uri), link)
+        except OSError:
+            continue
+        links[uri] = str(link)
+    sync_path(directory)
+    return links
+
+
+_indexes: dict[str, str] = {}
+"""By the SHA-256 of a checkpoint's metadata."""
+
+
+def use_index(metadata_sha256: str, index: str) -> None:
+    """From now on, objects of this checkpoint are read as the index says; without one, where they lie."""
+    if index:
+        _indexes[metadata_sha256] = index
+    else:
+        _indexes.pop(metadata_sha256, None)
+
+
+def index_of(metadata_sha256: str) -> SourceIndex:
+    """What `read` noted of the objects of a checkpoint; nothing outside of a recovery."""
+    uri = _indexes.get(metadata_sha256)
+    return _load(uri) if uri else NO_INDEX
+
+
+@lru_cache(maxsize=4)
+def _load(uri: str) -> SourceIndex:
+    data = storage_for(uri).read(uri)
+    if msgspec.json.decode(data)["version"] != VERSION:
+        return NO_INDEX
+    return msgspec.json.decode(data, type=SourceIndex)
