@@ -20,6 +20,7 @@ from cdr_core.faults import reach
 from cdr_core.metadata import (
     CANCEL,
     DRAIN_ORDER,
+    SOURCES,
     AttemptState,
     Command,
     CommandState,
@@ -34,7 +35,7 @@ from cdr_core.phases.meter import read_meters
 from cdr_core.phases.pin_file import unpin
 from cdr_core.phases.results import SHA256, SUFFIX, UnitResult, is_of_phase, unit_results
 from cdr_core.phases.shapes import stored_shape
-from cdr_core.phases.unit import FETCHED, SOURCES, Finished, Job, load_plan
+from cdr_core.phases.unit import FETCHED, Finished, Job, load_plan
 from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
@@ -105,10 +106,10 @@ class Drive:
 
     @property
     def sources(self) -> str:
-        """The index of the source's objects; empty where an earlier version read them."""
-        return str(stored_result(self.repository, self.recovery.id, Phase.READ).get(SOURCES, ""))
+        """The index of the source's objects; empty where an earlier version made the plan."""
+        return str((self.repository.recovery(self.recovery.id).plan_summary or {}).get(SOURCES, ""))
 
-    def job(self, sources: str = "") -> Job:
+    def job(self) -> Job:
         """What travels to the executors."""
         return Job(
             phase=str(self.phase),
@@ -126,7 +127,7 @@ class Drive:
             output_file_size=self.settings.output_file_size,
             read_back=is_per_checkpoint(self.recovery),
             drain_order=tuple(self.recovery.options.get(DRAIN_ORDER, ())),
-            sources=sources or self.sources,
+            sources=self.sources,
             materialise=self.settings.materialise,
             drain_scratch=self.settings.drain_scratch,
             on_corrupt=self.recovery.options["on_corrupt"],
@@ -331,8 +332,7 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     total = len(units), _expected_bytes(drive)
     with drive.fenced() as transaction:
         transaction.set_total(drive.phase, *total)
-    found: Mapping[str, Any] = module.look_at_source(drive) if hasattr(module, "look_at_source") else {}
-    job = drive.job(found.get(SOURCES, ""))
+    job = drive.job()
     redo = getattr(module, "CHECKS_ANEW", False)
     watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
     recorder = Recorder(drive, job, total, report, redo=redo, watch=watch)
@@ -345,7 +345,7 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     results = drive.results(drive.phase)
     finished: Finished = module.finish(drive, results)
     fetched = sum(result.get(FETCHED, 0) for result in results)
-    result = {**finished.result, **({FETCHED: fetched} if fetched else {}), **found}
+    result = {**finished.result, **({FETCHED: fetched} if fetched else {})}
     reach(f"{drive.phase}.before-done")
     with drive.fenced() as transaction:
         finished.record(transaction)

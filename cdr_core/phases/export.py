@@ -25,11 +25,10 @@ from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.flink.metadata import RelativeFile, SubtaskState, write_metadata
 from cdr_core.flink.rewrite import rewritten
 from cdr_core.flink.state import files_behind
-from cdr_core.metadata import Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
+from cdr_core.metadata import SOURCES, Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.phases.draining.cuts import spill_manifests
 from cdr_core.phases.draining.delivery import PlannedSource
-from cdr_core.phases.driver import stored_result
 from cdr_core.phases.earlier import spill_set_of_version_2
 from cdr_core.phases.holding import holding
 from cdr_core.phases.read import scanned_in
@@ -40,7 +39,7 @@ from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.rewriting.channels import handles_of
 from cdr_core.phases.rewriting.state import move_state, state_units, subtasks_in
-from cdr_core.phases.unit import SOURCES, load_plan, scratch_directory
+from cdr_core.phases.unit import load_plan, scratch_directory
 from cdr_core.phases.workspace import read_json
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
@@ -80,7 +79,7 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
-    use_index(plan.metadata_sha256, str(stored_result(repository, recovery_id, Phase.READ).get(SOURCES, "")))
+    use_index(plan.metadata_sha256, str((recovery.plan_summary or {}).get(SOURCES, "")))
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
     _refuse_blocked(blocked(source, parallelism))

@@ -15,7 +15,7 @@ import numpy as np
 from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
-from cdr_core.metadata import DROP_RECORDS, TRUST_KEY, Phase
+from cdr_core.metadata import DROP_RECORDS, SOURCES, TRUST_KEY, Phase
 from cdr_core.phases.ledgers import recorded, summed_lines
 from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.quarantine import (
@@ -27,7 +27,7 @@ from cdr_core.phases.quarantine import (
     shows_values,
 )
 from cdr_core.phases.results import UnitResult
-from cdr_core.phases.unit import SOURCES, Finished, Job, Outcome
+from cdr_core.phases.unit import Finished, Job, Outcome
 from cdr_core.rescale.batch import batch_source
 from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
@@ -71,20 +71,22 @@ def prepare(drive: Drive) -> dict[str, Any]:
         plan = relax_key_checks(plan, evidence)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
+        sources = _pin_source(drive, checkpoint)
         uri = drive.workspace.attempt(drive.epoch, "plan.json")
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
         with drive.fenced() as transaction:
             facts = {EVIDENCE: [each.to_json() for each in evidence], "source_modified": modified.isoformat()}
-            transaction.save_plan(plan.sha256, uri, summary(plan) | facts)
+            transaction.save_plan(plan.sha256, uri, summary(plan) | facts | {SOURCES: sources})
     drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
     return with_drops(units(drive.plan), drops)
 
 
-def look_at_source(drive: Drive) -> dict[str, str]:
-    """Note every object that holds channel state, and pin those that can be pinned, before a byte of them is read."""
-    directory, sha256 = drive.recovery.source.uri, drive.recovery.source.metadata_sha256
-    checkpoint, metadata = open_planned(directory, sha256), join(directory, METADATA_FILE)
+def _pin_source(drive: Drive, checkpoint: Checkpoint) -> str:
+    """Note every object that holds channel state, and pin those that can be pinned, before a byte of them is read.
+    Every attempt reads these very objects.
+    """
+    metadata = join(drive.recovery.source.uri, METADATA_FILE)
     files = [uri for operator in checkpoint.metadata.operators for uri in state_files(checkpoint, operator)]
     uris = [uri for uri in dict.fromkeys((metadata, *files)) if is_local(uri) or is_remote(uri)]
     own = drive.workspace.attempt(drive.epoch, str(drive.phase))
@@ -93,7 +95,7 @@ def look_at_source(drive: Drive) -> dict[str, str]:
     reach("read.pinned")
     uri = join(own, "sources.json")
     storage_for(uri).create(uri, index.encode())
-    return {SOURCES: uri}
+    return uri
 
 
 def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan, *, shown: bool) -> tuple[ExchangeEvidence, ...]:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+Referable = Callable[[int, int], bool]
+
 AFTER_ALL_SPLITS = 1 << 62
 """The split of closing elements, for the order of parts."""
 
@@ -259,7 +261,7 @@ class OwnedParts:
         blocks: Blocks,
         closing: Closings,
         drain_order: Sequence[str] = (),
-        referable: Callable[[int], bool] = lambda channel: False,
+        referable: Referable = lambda channel, size: False,
     ) -> None:
         self._plan, self._blocks, self._referable = plan, blocks, referable
         self._loaded: dict[int, _Block] = {}
@@ -348,7 +350,8 @@ class OwnedParts:
             for at in mine.tolist():
                 part = int(self.part[begin + at])
                 is_carried = block.places[block.run_first[part]] >= 0
-                if not is_carried and self._referable(int(self._plan.channels.of_lines(self.line[[begin + at]])[0])):
+                channel = int(self._plan.channels.of_lines(self.line[[begin + at]])[0])
+                if not is_carried and self._referable(channel, int(self.size[begin + at])):
                     found.append((at, int(np.searchsorted(block.summed, part))))
         found.sort()
         if not found:
@@ -383,11 +386,10 @@ def _no_sums() -> tuple[Longs, Longs, npt.NDArray[np.uint64], Longs]:
     return nothing, nothing, sums, np.zeros((0, CLOSING_STATUS + 1), np.int64)
 
 
-def referable(job: Job, plan: Plan) -> Callable[[int], bool]:
-    """Whether the drain may read a channel where it lies. A set that is made again has it too."""
-    if job.materialise:
-        return lambda channel: False
-    return LayoutReader(plan).lasts
+def referable(job: Job, plan: Plan) -> Referable:
+    """Whether the drain may read so many bytes of a channel where they lie, as one segment."""
+    reader = LayoutReader(plan)
+    return lambda channel, size: not job.materialise and size <= job.segment_size and reader.lasts(channel)
 
 
 def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, told: Callable[[], None]) -> None:
@@ -398,8 +400,7 @@ def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, tol
         begin = first
         for end in (first + group_ends(parts.size[first:last], job.segment_size, MOST_PARTS)).tolist():
             chunks, group = parts.group(source, begin, end)
-            is_large = end - begin == 1 and int(parts.size[begin]) > job.segment_size
-            if is_large and not len(group.references.piece):
+            if end - begin == 1 and int(parts.size[begin]) > job.segment_size:
                 builder.large(chunks, group, told)
             else:
                 builder.together(chunks, group)

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
 
 
-SOURCES = "sources"
-"""In the result of `read`: the index of the source's objects."""
 FETCHED = "fetched_bytes"
 """In results: how much of a source on S3 was fetched."""
 

@@ -51,11 +51,15 @@ def test_the_bytes_and_the_index_of_a_set_are_these_and_no_others(tmp_path: Path
         "piece_length": [13, 9, 6, 18, 6],
         "piece_elements": [2, 1, 1, 3, 1],
         "run_first": [0, 1, 2, 3, 4, 5],
+        "reference_piece": [],
+        "reference_start": [],
+        "reference_crc32c": [],
     }
     again = SpillSet.from_json(json.loads(json.dumps(spill_set.to_json())))
     assert read(again) == read(spill_set)
     assert read(again)[2] == (bodies[2], [[6, 18, 3], [9, 24, 1]], [10, 11, 12, 0])
-    for version in (2, 4):
+    assert read(SpillSet.from_json({**spill_set.to_json(), "version": 3})) == read(spill_set)
+    for version in (2, 5):
         with pytest.raises(Refused, match=f"version {version}"):
             SpillSet.from_json({**spill_set.to_json(), "version": version})
 

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from cdr_core.cli import main
-from cdr_core.errors import CorruptChannelState
+from cdr_core.errors import CorruptChannelState, SourceChanged
 from cdr_core.flink.metadata import FileSegment, write_metadata
 from cdr_core.flink.virtual_channel import windows
 from cdr_core.rescale import cells, source
@@ -257,7 +257,7 @@ def test_an_object_that_changes_while_it_is_read_is_noticed(
         return answer
 
     client.after = replace_after_first
-    with pytest.raises(CorruptChannelState, match="changed while it was being read"):
+    with pytest.raises(SourceChanged, match="changed while it was being read"):
         every_channel(plan)
 
 

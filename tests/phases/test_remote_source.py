@@ -1,27 +1,26 @@
-"""A checkpoint on S3 is staged first, each byte fetched once, and recovered to the same rows as its local copy."""
+"""A checkpoint on S3 is read where it lies, each byte at most twice, and recovered to the same rows as from a disk."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
-from itertools import pairwise
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdr_core.errors import CorruptChannelState
+from cdr_core.errors import Corrupt, CorruptChannelState, SourceChanged
 from cdr_core.metadata import Phase, Repository
-from cdr_core.phases import stage
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import cells, source
+from cdr_core.rescale import cells, scan_batch, select_batch, source
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.scanning import salvage_channel
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.settings import Settings
 from cdr_core.storage import s3
-from cdr_core.sweep import sweep
 from tests.support import inline, output
 from tests.support.bucket import Bucket, CountingClient, key_of
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -54,15 +53,27 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
     return sorted(output.rows(directory), key=lambda row: (row["gate"], row["up"], row["down"], row["pos"]))
 
 
+@pytest.fixture
+def short_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small channels are read in place too."""
+    for module in (scan_batch, select_batch):
+        monkeypatch.setattr(module, "WORTH_A_SUM", 1)
+
+
+@pytest.mark.parametrize("short", [True, False], ids=["in place", "copied"])
 @pytest.mark.parametrize("name", ["a_p3_thr0", "a_p3_thr1mb", "g_p7_thr0"])
-def test_recovered_from_s3_it_is_the_same_as_from_a_disk_and_each_byte_was_fetched_once(
+def test_recovered_from_s3_it_is_the_same_as_from_a_disk_and_each_byte_was_fetched_at_most_twice(
     bucket: Bucket,
     client: CountingClient,
     small_ranges: None,
     fixture_checkpoint: FixtureCheckpoints,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
     name: str,
+    short: bool,
 ) -> None:
+    if short:
+        request.getfixturevalue("short_references")
     checkpoint = fixture_checkpoint(name, 2)
     uri = bucket.upload(checkpoint.path)
     here = begin(checkpoint, str(checkpoint.path), tmp_path / "here")
@@ -72,61 +83,16 @@ def test_recovered_from_s3_it_is_the_same_as_from_a_disk_and_each_byte_was_fetch
     result = inline.run_all(*there)
     assert result["verdict"] == "balanced"
     assert rows_of(tmp_path / "there") == rows_of(tmp_path / "here")
-    files = {path.name: path.stat().st_size for path in checkpoint.path.iterdir() if path.name != "_metadata"}
-    for file, size in files.items():
-        mine = sorted((first, last) for key, first, last in client.ranges if key == key_of(f"{uri}/{file}"))
-        assert all(end <= start for (_, end), (start, _) in pairwise(mine)), "a byte came twice"
-        assert sum(end - start for start, end in mine) <= size
+    files = {path.name for path in checkpoint.path.iterdir() if path.name != "_metadata"}
+    came = Counter[tuple[str, int]]()
+    for key, first, last in client.ranges:
+        if key.rpartition("/")[2] in files:
+            came.update((key, place) for place in range(first, last))
+    assert max(came.values(), default=0) <= 2
     repository, recovery, _ = there
     receipt = repository.receipt(recovery)
     assert receipt is not None
-    staged = [row for row in repository.units(recovery, Phase.READ) if row.unit.startswith("stage-")]
-    assert receipt["run"]["fetched_bytes"] == sum(row.bytes for row in staged) > 0
-    assert sum(row.bytes for row in staged) == stage_bytes(client, uri, files)
-    assert len(staged) > 1 or not files
-
-
-def stage_bytes(client: CountingClient, uri: str, files: dict[str, int]) -> int:
-    """What came over the wire: channel state, and the metadata once for staging (it is also read to make the plan)."""
-    fetched = sum(last - first for key, first, last in client.ranges if key.rpartition("/")[2] in files)
-    (size,) = {last for key, first, last in client.ranges if key == key_of(f"{uri}/_metadata")}
-    return fetched + size
-
-
-def test_a_source_on_local_disks_is_not_staged(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path) -> None:
-    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    repository, recovery, settings = begin(checkpoint, str(checkpoint.path), tmp_path / "out")
-    result = inline.run(repository, recovery, Phase.READ, settings)
-    assert "staged" not in result
-    assert not [row for row in repository.units(recovery, Phase.READ) if row.unit.startswith("stage-")]
-
-
-def test_after_read_the_source_is_not_needed_any_more(
-    bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
-) -> None:
-    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    uri = bucket.upload(checkpoint.path)
-    started = begin(checkpoint, uri, tmp_path / "out")
-    repository, recovery, settings = started
-    inline.run(repository, recovery, Phase.READ, settings)
-    for path in checkpoint.path.iterdir():
-        bucket.delete(f"{uri}/{path.name}")
-    assert inline.run_all(*started)["verdict"] == "balanced"
-
-
-def test_a_sweep_keeps_staged_bytes_while_they_are_needed_and_takes_them_afterwards(
-    bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
-) -> None:
-    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    started = begin(checkpoint, bucket.upload(checkpoint.path), tmp_path / "out")
-    repository, recovery, settings = started
-    inline.run(repository, recovery, Phase.READ, settings)
-    staged = sorted(settings.home.rglob("stage-*.bytes"))
-    sweep(repository, settings, dry_run=False)
-    assert sorted(settings.home.rglob("stage-*.bytes")) == staged != []
-    assert inline.run_all(*started)["verdict"] == "balanced"
-    sweep(repository, settings, dry_run=False)
-    assert sorted(settings.home.rglob("stage-*.bytes")) == []
+    assert receipt["run"]["fetched_bytes"] == sum(came.values())
 
 
 def channel_file(checkpoint: FixtureCheckpoint) -> str:
@@ -135,7 +101,7 @@ def channel_file(checkpoint: FixtureCheckpoint) -> str:
 
 
 @pytest.mark.seed("002-08", "E05")
-@pytest.mark.parametrize("damage", ["missing", "shortened", "shortened while staging"])
+@pytest.mark.parametrize("damage", ["missing", "shortened", "shortened while reading"])
 def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
     bucket: Bucket,
     client: CountingClient,
@@ -161,8 +127,9 @@ def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
         shorten()
     else:
         client.before = shorten
-    with pytest.raises(CorruptChannelState, match="the source cannot be staged") as raised:
+    with pytest.raises(Corrupt, match=re.escape(file) if damage == "shortened while reading" else "channel-state file") as raised:
         inline.run(repository, recovery, Phase.READ, settings)
+    assert isinstance(raised.value, SourceChanged if damage == "shortened while reading" else CorruptChannelState)
     assert raised.value.exit_code == 5
     assert output.manifest(tmp_path / "out") is None
     assert repository.prepared(recovery) == ()
@@ -234,45 +201,28 @@ def plan_of(where: str, checkpoint: FixtureCheckpoint) -> Plan:
     return make_plan(source.open_checkpoint(where), spec, parse_parallelism("2"), 1 << 24)
 
 
-def test_ranges_of_an_object_that_changed_between_attempts_are_never_mixed(
-    bucket: Bucket,
-    client: CountingClient,
-    small_ranges: None,
-    fixture_checkpoint: FixtureCheckpoints,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_object_that_changed_between_attempts_is_refused(
+    bucket: Bucket, client: CountingClient, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
+    """A later attempt reads the objects that the first one saw, or none."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     uri = bucket.upload(checkpoint.path)
     repository, recovery, settings = begin(checkpoint, uri, tmp_path / "out")
     file = f"{uri}/{channel_file(checkpoint)}"
-    with monkeypatch.context() as patch:
-        patch.setenv("CDR_FAULTS", f"stage.written=once:{tmp_path / 'once'}:raise")
-        patch.setattr(inline.InlineWorkers, "run", backwards)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CDR_FAULTS", "read.before-result=raise")
         with pytest.raises(Exception, match="fault injected"):
             inline.run(repository, recovery, Phase.READ, settings)
     data = bucket.get(file)
     bucket.put(file, data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CorruptChannelState, match="changed while it was being staged"):
+    with pytest.raises(SourceChanged, match=re.escape(file)):
         inline.run(repository, recovery, Phase.READ, settings)
 
 
-def backwards(self: inline.InlineWorkers, drive: Any, payload: str, units: Any, on_poll: Any) -> None:
-    """The last unit is done and recorded, then a fault hits the next."""
-    from cdr_core.phases.unit import run_unit
-
-    os.environ["CDR_FAULTS"], faults = "", os.environ["CDR_FAULTS"]
-    run_unit(payload, units[-1], 0)
-    on_poll()
-    os.environ["CDR_FAULTS"] = faults
-    run_unit(payload, units[-2], 0)
-
-
-@pytest.mark.parametrize("step", ["stage.written", "read.before-result", "read.before-record", "read.after-record"])
-def test_killed_between_units_of_staging_the_next_attempt_goes_on(
-    bucket: Bucket, small_ranges: None, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, step: str
+@pytest.mark.parametrize("step", ["read.pinned", "read.before-result", "read.before-record", "read.after-record"])
+def test_killed_while_reading_the_next_attempt_goes_on(
+    bucket: Bucket, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, step: str
 ) -> None:
-    """The second time the fault is met, so that something is staged and recorded already."""
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     uri = bucket.upload(checkpoint.path)
     started = begin(checkpoint, uri, tmp_path / "out")
@@ -280,29 +230,14 @@ def test_killed_between_units_of_staging_the_next_attempt_goes_on(
     pid = os.fork()
     if pid == 0:
         try:
-            die_at_second(step)
+            os.environ["CDR_FAULTS"] = f"{step}=kill"
             inline.main([str(Phase.READ), recovery])
         finally:
             os._exit(70)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     recorded = {row.unit: row.epoch for row in repository.units(recovery, Phase.READ)}
-    assert recorded
     assert inline.run_all(*started)["verdict"] == "balanced"
     again = {row.unit: row.epoch for row in repository.units(recovery, Phase.READ)}
     assert {unit: again[unit] for unit in recorded} == recorded, "what was recorded is not done again"
     assert len(output.rows(tmp_path / "out")) == 1878
-
-
-def die_at_second(step: str) -> None:
-    import cdr_core.phases.driver
-    import cdr_core.phases.unit
-
-    met = iter(range(10**6))
-
-    def reach(point: str) -> None:
-        if point == step and next(met) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    for module in (stage, cdr_core.phases.unit, cdr_core.phases.driver):
-        module.reach = reach  # type: ignore[attr-defined] # of a process that is about to die
