@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,14 +33,14 @@ def checkpoint(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take a recovery checkpoint of a draining recovery; it is kept until the recovery ends."""
+    """Take a recovery checkpoint, when the recovery drains; it is kept until the recovery ends."""
     settings = load_settings()
     with open_repository(settings) as repository:
         from cdr_core.phases.asking import ask_for_checkpoint
 
-        asked = ask_for_checkpoint(repository, recovery, aligned)
-        patience = settings.checkpoint_timeout + GRACE_SECONDS
-        number = asked if isinstance(asked, int) else _wait(repository, recovery, asked, patience)
+        timeout = settings.checkpoint_timeout
+        asked = ask_for_checkpoint(repository, recovery, timeout, aligned)
+        number = asked if isinstance(asked, int) else _wait(repository, recovery, asked, timeout)
         value: dict[str, Any] = {"recovery": recovery, "checkpoint": number, "state": "COMPLETED"}
         if to is not None:
             from cdr_core.phases.export import export_checkpoint
@@ -49,15 +50,23 @@ def checkpoint(
     print_json(value) if as_json else typer.echo(_as_text(value))
 
 
-def _wait(repository: Repository, recovery: str, command: Command, seconds: float) -> int:
-    from cdr_core.phases.asking import answer_of
+def _wait(repository: Repository, recovery: str, command: Command, timeout: float) -> int:
+    from cdr_core.phases.asking import answer_of, waits_until
 
-    began, told = time.monotonic(), False
+    began, told, seconds = time.monotonic(), False, timeout + GRACE_SECONDS
+    until = waits_until(command, timeout)
+    if until is not None:
+        typer.echo(f"cdr: the drain has not started; waiting until {until.astimezone():%H:%M:%S}", err=True)
     while (waited := time.monotonic() - began) < seconds:
-        number = answer_of(next(c for c in repository.commands(recovery) if c.id == command.id))
+        found = next(c for c in repository.commands(recovery) if c.id == command.id)
+        number = answer_of(found)
         if number is not None:
             return number
-        if waited > SILENT_SECONDS and not told:
+        if until is not None and waits_until(found, timeout) is None:
+            until, began = None, time.monotonic()  # the drain has taken it, and has the checkpoint's time for it
+        elif until is not None and datetime.now(UTC) >= until:
+            repository.refuse_overdue(recovery, timeout)  # no driver may run that would do it
+        elif until is None and waited > SILENT_SECONDS and not told:
             told = True
             why = f"cdr: no answer yet, waiting up to {seconds:.0f} s; if its driver is dead: cdr resume {recovery}"
             typer.echo(why, err=True)

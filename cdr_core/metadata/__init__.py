@@ -24,6 +24,7 @@ from cdr_core.metadata.states import (
 from cdr_core.metadata.values import (
     DRAIN_ORDER,
     DROP_RECORDS,
+    NOT_READY,
     REPLACE_TOKEN,
     SOURCES,
     TRUST_KEY,
@@ -70,6 +71,7 @@ __all__ = [
     "DRAIN_ORDER",
     "DROP_RECORDS",
     "HAND_OVER",
+    "NOT_READY",
     "REPLACE_TOKEN",
     "SOURCES",
     "TRUST_KEY",

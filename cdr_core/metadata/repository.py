@@ -8,16 +8,15 @@ from types import TracebackType
 from typing import Self
 
 from cdr_core.errors import Cancelled, Refused, Replaced
-from cdr_core.metadata import attempts, cancel, convert, create
+from cdr_core.metadata import attempts, cancel, convert, create, requests
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.drills import Drills
 from cdr_core.metadata.exports import Exports
 from cdr_core.metadata.migrate import check
-from cdr_core.metadata.models import CommandRow
 from cdr_core.metadata.overview import Overview
 from cdr_core.metadata.readers import Readers
 from cdr_core.metadata.rows import lock_recovery
-from cdr_core.metadata.states import CANCEL, CommandState, Phase, RecoveryState
+from cdr_core.metadata.states import CANCEL, Phase, RecoveryState
 from cdr_core.metadata.statistics import StatisticsReader
 from cdr_core.metadata.transaction import FencedTransaction
 from cdr_core.metadata.values import Attempt, Command, Json, NewRecovery, Recovery, Runner, identity_of
@@ -98,7 +97,7 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
             yield FencedTransaction(session, recovery_id, epoch)
 
     def request(self, recovery_id: str, kind: str, args: Json) -> Command:
-        """Asks for something (exempt from the fence); the runner takes and answers it. Refused when the recovery ended.
+        """Asks for something (exempt from the fence); the drain takes and answers it. Refused when the recovery ended.
 
         ``cancel`` has a method of its own.
         """
@@ -108,10 +107,13 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
             recovery = lock_recovery(session, recovery_id)
             if recovery.state.is_final:
                 raise Refused(f"recovery {recovery_id} is {recovery.state}: nothing can be asked of it any more")
-            row = CommandRow(recovery_id=recovery_id, kind=kind, args=dict(args), state=CommandState.REQUESTED)
-            session.add(row)
-            session.flush()
-            return convert.command(row)
+            return convert.command(requests.request(session, recovery_id, kind, args))
+
+    def refuse_overdue(self, recovery_id: str, timeout: float) -> None:
+        """Answer requests whose time is over, as a driver would: between phases and after a crash none runs."""
+        with self._database.write() as session:
+            lock_recovery(session, recovery_id)
+            requests.refuse_overdue(session, recovery_id, timeout)
 
     def cancel(self, recovery_id: str, *, force: bool = False) -> Command:
         """Cancels: the command is DONE when the recovery is CANCELLED now, REQUESTED when its runner has to stop first.

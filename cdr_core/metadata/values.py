@@ -317,6 +317,10 @@ class Proof:
     body: str
 
 
+NOT_READY = "not_ready"
+"""In the answer of a command: no drain has taken it. It still waits if it is REQUESTED."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     id: int

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from cdr_core.errors import CdrError, NotReady, Refused
-from cdr_core.metadata import Command, CommandState, Phase, PhaseState, RecoveryCheckpointState, Repository
+from datetime import datetime, timedelta
+
+from cdr_core.errors import CdrError, NotReady
+from cdr_core.metadata import NOT_READY, Command, CommandState, RecoveryCheckpointState, Repository
 
 CHECKPOINT = "checkpoint"
 """The kind of command that asks for one."""
 
 
-def ask_for_checkpoint(repository: Repository, recovery: str, aligned: float | None = None) -> Command | int:
-    """The command that was given to a running drain, or the number of the last checkpoint of a drain that is over.
+def ask_for_checkpoint(
+    repository: Repository, recovery: str, timeout: float, aligned: float | None = None
+) -> Command | int:
+    """The command that the drain takes when it runs, or the number of the last checkpoint of a drain that is over.
 
-    Before the drain it is not ready, after all it is refused.
+    Refused when the recovery has ended.
     """
-    row = repository.recovery(recovery)
-    if row.state.is_final:
-        raise Refused(f"recovery {recovery} is {row.state}, its recovery checkpoints are gone")
-    drain = next(phase for phase in repository.phases(recovery) if phase.name is Phase.DRAIN)
-    if drain.state is PhaseState.DONE:
-        complete = [c for c in repository.checkpoints(recovery) if c.state is RecoveryCheckpointState.COMPLETED]
+    repository.refuse_overdue(recovery, timeout)  # a request whose time is over must not be taken for this one
+    try:
+        return repository.request(recovery, CHECKPOINT, {"aligned_timeout": aligned})
+    except NotReady:  # decided in one transaction, so a drain that ends meanwhile leaves no request behind
+        complete = repository.checkpoints(recovery, RecoveryCheckpointState.COMPLETED)
         return complete[-1].checkpoint_id
-    if drain.state is not PhaseState.RUNNING:
-        raise NotReady(f"recovery {recovery} does not drain, it is {row.state}", hint="ask again when it does")
-    return repository.request(recovery, CHECKPOINT, {"aligned_timeout": aligned})
+
+
+def waits_until(command: Command, timeout: float) -> datetime | None:
+    """When a request for which no drain has started is given up; ``None`` if it does not wait for that."""
+    if command.state is not CommandState.REQUESTED or not (command.answer or {}).get(NOT_READY):
+        return None
+    return command.requested_at + timedelta(seconds=timeout)
 
 
 def answer_of(command: Command) -> int | None:
@@ -32,11 +39,9 @@ def answer_of(command: Command) -> int | None:
     if command.state is CommandState.DONE:
         return int(answer["checkpoint"])
     if command.state is CommandState.REFUSED:
-        raise _refusal(command.recovery_id, str(answer.get("reason", "no reason given")), answer.get("not_ready"))
+        recovery, reason = command.recovery_id, answer.get("reason", "no reason given")
+        if answer.get(NOT_READY):
+            hint = f"ask again while it drains; if nothing runs: cdr resume {recovery}"
+            raise NotReady(f"recovery {recovery} is not ready: {reason}", hint=hint)
+        raise CdrError(f"no recovery checkpoint of {recovery}: {reason}", hint="ask again")
     return None
-
-
-def _refusal(recovery: str, reason: str, not_ready: object) -> CdrError:
-    if not_ready:
-        return NotReady(f"recovery {recovery} is not ready: {reason}", hint="ask again while it drains")
-    return CdrError(f"no recovery checkpoint of {recovery}: {reason}", hint="ask again")

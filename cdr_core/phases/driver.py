@@ -23,7 +23,6 @@ from cdr_core.metadata import (
     SOURCES,
     AttemptState,
     Command,
-    CommandState,
     FencedTransaction,
     Phase,
     Recovery,
@@ -214,13 +213,12 @@ class Recorder:
         running = {unit: done for unit, done in read_meters(self._job).items() if unit not in self.recorded}
         with self._drive.fenced() as transaction:
             transaction.set_running(self._drive.phase, running)
-            taken = transaction.take_commands()
+            transaction.refuse_overdue(self._drive.settings.checkpoint_timeout)
+            taken = transaction.take_commands() if self._watch is not None else transaction.take_commands(CANCEL)
             cancelled = any(command.kind == CANCEL for command in taken)
             others = [command for command in taken if command.kind != CANCEL]
             if cancelled:
                 transaction.cancel_recovery()
-            elif self._watch is None:
-                self._refuse(transaction, others)
         self._last_asked = time.monotonic()
         self.report(running)
         if cancelled:
@@ -228,12 +226,6 @@ class Recorder:
         if self._watch is not None:
             for command in others:
                 self._watch.command(command)
-
-    def _refuse(self, transaction: FencedTransaction, commands: Sequence[Command]) -> None:
-        """This phase takes no commands; the user may ask again later."""
-        for command in commands:
-            answer = {"reason": f"{self._job.phase} cannot take a {command.kind}", "not_ready": True}
-            transaction.answer_command(command.id, CommandState.REFUSED, answer)
 
     def _record(self, found: Sequence[tuple[str, str]]) -> None:
         """Record finished units, each with the value of its manifest."""

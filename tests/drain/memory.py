@@ -149,6 +149,9 @@ class Rows:
     def set_running(self, _phase: Phase, _running: Any) -> None:
         """Nobody looks."""
 
+    def refuse_overdue(self, timeout: float) -> None:
+        """The simulated requests are younger than their timeout."""
+
     def take_commands(self) -> tuple[Command, ...]:
         waiting = [c for c in self._commands.values() if c.answered_at is None and self._taken.get(c.id) != self.epoch]
         self._taken |= {command.id: self.epoch for command in waiting}

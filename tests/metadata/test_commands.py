@@ -62,6 +62,39 @@ def test_a_command_is_answered_once(repository: Repository) -> None:
         answer(CommandState.DONE, 999)
 
 
+def test_a_request_is_overdue_only_if_no_drain_began_in_its_time(repository: Repository) -> None:
+    """A drain that began in time takes a request, however late it hears it; one that begins too late does not."""
+    recovery, _ = repository.create_recovery(new_recovery())
+    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL):
+        finish(repository, recovery.id, phase)
+    early = repository.request(recovery.id, "checkpoint", {"to": "/early"})
+    assert early.answer == {"reason": "the drain has not started", "not_ready": True}
+    attempt = begin(repository, recovery.id, Phase.DRAIN)
+    heard = repository.request(recovery.id, "checkpoint", {"to": "/heard"})
+    assert heard.answer is None
+    repository.refuse_overdue(recovery.id, 3600.0)
+    assert {each.state for each in repository.commands(recovery.id)} == {CommandState.REQUESTED}
+    repository.refuse_overdue(recovery.id, 0.0)
+    assert [each.state for each in repository.commands(recovery.id)] == [CommandState.REFUSED, CommandState.REQUESTED]
+    with repository.fenced(recovery.id, attempt.epoch) as transaction:
+        transaction.fail_attempt("it ends before it hears")
+    repository.refuse_overdue(recovery.id, 0.0)
+    assert {each.state for each in repository.commands(recovery.id)} == {CommandState.REFUSED}
+
+
+def test_what_was_taken_is_not_overdue_and_waits_for_nothing(repository: Repository) -> None:
+    attempt = reach(repository, Phase.SPILL)
+    asked = repository.request(attempt.recovery_id, "checkpoint", {})
+    with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
+        assert transaction.take_commands("cancel") == ()
+    finish(repository, attempt.recovery_id, Phase.SPILL)
+    drain = begin(repository, attempt.recovery_id, Phase.DRAIN)
+    (taken,) = take(repository, attempt.recovery_id, drain.epoch)
+    assert (taken.id, taken.answer) == (asked.id, None)
+    repository.refuse_overdue(attempt.recovery_id, 0.0)
+    assert repository.commands(attempt.recovery_id)[0].state is CommandState.ACCEPTED
+
+
 def test_nothing_can_be_asked_of_a_recovery_that_ended(repository: Repository) -> None:
     recovery, _ = repository.create_recovery(new_recovery())
     for phase in Phase:

@@ -53,6 +53,7 @@ WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "published": lambda transaction: transaction.published(USER, 1, "/t", None),
     "commit_done": lambda transaction: transaction.commit_done(USER, 1),
     "save_receipt": lambda transaction: transaction.save_receipt({}),
+    "refuse_overdue": lambda transaction: transaction.refuse_overdue(0.0),
     "take_commands": lambda transaction: transaction.take_commands(),
     "answer_command": lambda transaction: transaction.answer_command(1, CommandState.DONE, {}),
 }

@@ -151,7 +151,7 @@ def test_what_is_done_does_not_fail_afterwards(repository: Repository) -> None:
 
 def test_the_end_of_commit_is_the_end_of_the_recovery(repository: Repository) -> None:
     attempt = reach(repository, Phase.COMMIT)
-    asked = repository.request(attempt.recovery_id, "checkpoint", {})
+    asked = repository.cancel(attempt.recovery_id)
     with repository.fenced(attempt.recovery_id, attempt.epoch) as transaction:
         with pytest.raises(PhaseRefused, match="cannot be done: commit is not"):
             transaction.finish_recovery()

@@ -265,14 +265,21 @@ def test_a_checkpoint_is_taken_by_the_drain_and_exported_below_the_root_only(
     path = f"/api/v1/recoveries/{recovery}/checkpoints"
     with repository, page.server.client("uma") as client:
         early = client.post(path, json={}, headers=ACTION)
-        assert early.status_code == 409, "it does not drain yet"
-        assert early.json()["hint"] == "ask again when it does"
+        assert early.status_code == 202, early.text
+        waiting = early.json()["command"]
+        assert (waiting["state"], waiting["not_ready"]) == ("REQUESTED", True)
+        assert waiting["reason"] == "the drain has not started"
+        assert client.post(path, json={}, headers=ACTION).json()["command"] == waiting, "a second click adds nothing"
+        (shown,) = client.get(f"/api/v1/recoveries/{recovery}").json()["commands"]
+        assert shown["waits_until"] > shown["requested_at"]
         worker = threading.Thread(
             target=inline.run, args=(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
         )
         worker.start()
         try:
-            _until(lambda: client.get(f"/api/v1/recoveries/{recovery}").json()["actions"]["take"] is None)
+            first = f"/api/v1/recoveries/{recovery}/commands/{waiting['id']}"
+            taken = _until(lambda: _answered(client.get(first).json()))
+            assert (taken["state"], taken["checkpoint"], taken["waits_until"]) == ("DONE", 1, None)
             asked = client.post(path, json={}, headers=ACTION)
             assert asked.status_code == 202, asked.text
             command = f"/api/v1/recoveries/{recovery}/commands/{asked.json()['command']['id']}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cdr_airflow.page import flow, prometheus
+from cdr_airflow.page import flow, prometheus, views
 from cdr_airflow.page import recovery as recovery_page
 from cdr_airflow.page.exporting import Written
 from cdr_airflow.page.exports import Exports, place
@@ -24,7 +24,10 @@ from cdr_core.drill.history import PlanStatus
 from cdr_core.errors import CdrError, NotReady, Refused, StorageError
 from cdr_core.metadata import (
     DROP_RECORDS,
+    NOT_READY,
     AttemptState,
+    Command,
+    CommandState,
     DrillOutcome,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
@@ -92,6 +95,17 @@ def test_airflow_finds_exactly_one_plugin_and_its_views(loaded: dict[str, Any]) 
         ["Recoveries", "/air/cdr/", "nav"],
         ["Recovery", "/air/cdr/runs/{DAG_ID}/{RUN_ID}", "dag_run"],
     ], "Airflow may live below a path of its own"
+
+
+@pytest.mark.parametrize(("age", "state"), [(1, "REQUESTED"), (601, "REFUSED")])
+def test_a_request_for_which_no_drain_started_in_time_is_shown_as_refused(age: int, state: str) -> None:
+    """Also where no driver runs that would refuse it."""
+    asked_at = datetime.now(UTC) - timedelta(seconds=age)
+    why = {"reason": "the drain has not started", NOT_READY: True}
+    row = Command(1, "r-1", "checkpoint", {}, CommandState.REQUESTED, why, asked_at, None)
+    shown = views.command(row, timeout=600.0)
+    assert (shown["state"], shown["not_ready"], shown["reason"]) == (state, True, "the drain has not started")
+    assert (shown["waits_until"] is None) == (state == "REFUSED")
 
 
 def exchange(old: int, new: int) -> dict[str, Any]:

@@ -257,22 +257,6 @@ def test_a_user_gets_a_checkpoint_of_a_running_drain_and_it_is_kept(
     assert row.state is COMPLETED, "what a user asked for does not expire"
 
 
-def test_before_the_drain_a_checkpoint_is_not_ready(
-    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """E26: not ready is not a failure, and nothing is counted."""
-    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
-    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
-    repository, recovery, settings = inline.start(request)
-    command = repository.request(recovery, "checkpoint", {})
-    inline.run(repository, recovery, Phase.READ, settings)
-    answered = next(each for each in repository.commands(recovery) if each.id == command.id)
-    assert answered.state is CommandState.REFUSED
-    assert (answered.answer or {})["not_ready"] is True
-    assert not repository.checkpoints(recovery)
-
-
 def test_too_many_failed_checkpoints_fail_the_attempt_and_the_next_one_goes_on(
     spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,8 +355,8 @@ def test_output_of_a_finished_subtask_is_in_every_later_checkpoint_once(
     started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}"))
     repository, recovery, _ = started
     monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
-    for _ in range(2):
-        repository.request(recovery, "checkpoint", {"aligned_timeout": None})
+    for aligned in (None, 0.0):
+        repository.request(recovery, "checkpoint", {"aligned_timeout": aligned})
     drain(started, inline.InlineWorkers())
     assert [row.state for row in repository.checkpoints(recovery)] == [COMPLETED] * 3
     plan = load_plan(repository.recovery(recovery).plan_uri or "")

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware time, the same on both databases. Informational only: no decision compares clocks."""
+    """An aware time, the same on both databases. Only the age of a waiting request is decided by comparing clocks."""
 
     impl = DateTime(timezone=True)
     cache_ok = True

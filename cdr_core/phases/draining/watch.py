@@ -19,7 +19,7 @@ from cdr_core.commit.committable import Committable
 from cdr_core.drain.checkpoints import RecoveryCheckpoints, Rules
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
-from cdr_core.metadata import Command, CommandState, FencedTransaction, SpillFile
+from cdr_core.metadata import NOT_READY, Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.phases.coordination import DRAINED, is_per_checkpoint, while_draining
 from cdr_core.phases.draining.manifest import manifest_uri, write_manifest
 from cdr_core.phases.draining.publisher import Publisher
@@ -148,7 +148,7 @@ class DrainWatch:
             return
         reason = "CDR_CHECKPOINT_DURING_RECOVERY is off, there is one at the end of the drain"
         with self._drive.fenced() as transaction:
-            transaction.answer_command(command.id, CommandState.REFUSED, {"reason": reason, "not_ready": True})
+            transaction.answer_command(command.id, CommandState.REFUSED, {"reason": reason, NOT_READY: True})
 
     def _trigger(self, aligned_timeout: float | None, command: Command | None) -> None:
         with suppress(*TROUBLE):

@@ -72,16 +72,17 @@ def receipt(rows: Rows, recovery: str) -> Response:
 @router.post("/recoveries/{recovery}/checkpoints", dependencies=ACT)
 def take_checkpoint(rows: Rows, recovery: str) -> CleanJSON:
     """Ask the drain for a checkpoint: 202 with the command to follow; 200 with its last one where the drain is over."""
-    asked = ask_for_checkpoint(rows, recovery)
+    timeout = settings.load().checkpoint_timeout
+    asked = ask_for_checkpoint(rows, recovery, timeout)
     if isinstance(asked, int):
         return CleanJSON({"recovery": recovery, "checkpoint": asked, "state": "COMPLETED"})
-    return CleanJSON({"recovery": recovery, "command": views.command(asked)}, 202)
+    return CleanJSON({"recovery": recovery, "command": views.command(asked, timeout)}, 202)
 
 
 @router.get("/recoveries/{recovery}/commands/{number}", dependencies=READ)
 def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
     """What became of something that was asked for."""
-    return views.command(_command(rows, recovery, number))
+    return views.command(_command(rows, recovery, number), settings.load().checkpoint_timeout)
 
 
 @router.post("/recoveries/{recovery}/checkpoints/{number}/export", dependencies=ACT)

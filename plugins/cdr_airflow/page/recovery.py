@@ -69,7 +69,9 @@ def detail(
         "attempts": views.attempts(rows.attempts(recovery_id), now),
         "checkpoints": _checkpoints(checkpoints[-MOST_CHECKPOINTS:], settings, exports, recovery_id),
         "checkpoints_in_all": len(checkpoints),
-        "commands": [views.command(row) for row in rows.commands(recovery_id)[-MOST_COMMANDS:]],
+        "commands": [
+            views.command(row, settings.checkpoint_timeout) for row in rows.commands(recovery_id)[-MOST_COMMANDS:]
+        ],
         "receipt": rows.has_receipt(recovery_id),
         "actions": {
             "take": _why_not_take(line.state, line.phases, may_act=may_act),
@@ -110,8 +112,6 @@ def _why_not_take(state: RecoveryState, phases: tuple[Any, ...], *, may_act: boo
     drain = next(row for row in phases if row.name is Phase.DRAIN)
     if drain.state is PhaseState.DONE:
         return "The drain is over; its last checkpoint is complete."
-    if drain.state is not PhaseState.RUNNING:
-        return "A checkpoint can be taken while the recovery drains."
     return None
 
 

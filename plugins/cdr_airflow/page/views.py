@@ -6,7 +6,7 @@ Texts are as they were stored: ``clean`` takes secrets out of all of them at onc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,11 @@ import yaml
 
 from cdr_core.audit.receipt import verdict_text
 from cdr_core.metadata import (
+    NOT_READY,
     Attempt,
     AttemptState,
     Command,
+    CommandState,
     PhaseProgress,
     PhaseState,
     Recovery,
@@ -26,6 +28,7 @@ from cdr_core.metadata import (
 )
 from cdr_core.metadata.overview import LedgerSum, RecoveryLine
 from cdr_core.metadata.progress import fraction, phase_status
+from cdr_core.phases.asking import waits_until
 
 _GO_ON = (
     "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept. "
@@ -151,14 +154,18 @@ def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
     }
 
 
-def command(row: Command) -> dict[str, Any]:
-    answer = dict(row.answer or {})
+def command(row: Command, timeout: float) -> dict[str, Any]:
+    """A command. One for which no drain started in time is shown as refused, also where no driver runs to refuse it."""
+    answer, until = dict(row.answer or {}), waits_until(row, timeout)
+    is_over = until is not None and until <= datetime.now(UTC)
     return {
         "id": row.id,
         "kind": row.kind,
-        "state": str(row.state),
+        "state": str(CommandState.REFUSED if is_over else row.state),
         "checkpoint": answer.get("checkpoint"),
         "reason": answer.get("reason"),
+        "not_ready": bool(answer.get(NOT_READY)),
+        "waits_until": None if is_over else _time(until),
         "requested_at": _time(row.requested_at),
         "answered_at": _time(row.answered_at),
     }

@@ -1,8 +1,8 @@
-// Recovery checkpoints: take one while it drains, export a complete one.
+// Recovery checkpoints: ask for one, which is taken when it drains; export a complete one.
 
 import { act } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
-import { ago, count, duration, kind, time, word } from "./format.js";
+import { ago, clock, count, duration, kind, time, word } from "./format.js";
 
 const OPEN = ["REQUESTED", "ACCEPTED"];
 const SHOWN = 20;
@@ -11,9 +11,10 @@ const SHOWN = 20;
 export function checkpoints(answer, memory, refresh) {
   settle(answer, memory);
   const why = answer.actions.take;
-  const waiting = memory.asked !== null;
-  const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: (event) => take(answer, memory, refresh, event.currentTarget) }, waiting ? "Taking a checkpoint …" : "Take a checkpoint");
-  const message = memory.outcome && notice(memory.outcome.kind, "checkpoint-message", memory.outcome.what, memory.outcome.more);
+  const early = answer.commands.find((each) => each.waits_until);
+  const waiting = memory.asked !== null || early !== undefined;
+  const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: (event) => take(answer, memory, refresh, event.currentTarget) }, early ? "Waiting for the drain …" : waiting ? "Taking a checkpoint …" : "Take a checkpoint");
+  const message = early ? notice("warn", "checkpoint-message", `The drain has not started; the request waits until ${clock(early.waits_until)}.`) : memory.outcome && notice(memory.outcome.kind, "checkpoint-message", memory.outcome.what, memory.outcome.more);
   const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "One taken while the recovery drains is where it goes on after a crash, and can be exported as a checkpoint in Flink's format.");
   return card("Recovery checkpoints", "checkpoints", [message && h("div", { class: "pad" }, message), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
 }
@@ -24,7 +25,7 @@ function settle(answer, memory) {
   const command = answer.commands.find((each) => each.id === memory.asked);
   if (!command || OPEN.includes(command.state)) return;
   memory.asked = null;
-  memory.outcome = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: "Ask again while it drains." };
+  memory.outcome = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: command.not_ready ? "Ask again while it drains." : "Ask again." };
 }
 
 async function take(answer, memory, refresh, button) {
