@@ -160,8 +160,11 @@ class Watch(Protocol):
     def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
         """A finished unit is about to be recorded; raise to refuse it."""
 
-    def end_round(self) -> None:
-        """All tasks of a round before the last have ended."""
+    def end_round(self, poll: Callable[[], None]) -> None:
+        """All tasks of a round before the last have ended. ``poll`` is the driver's, to be called while waiting."""
+
+    def settle(self, poll: Callable[[], None]) -> None:
+        """All units are recorded; wait for what must happen before the phase can end."""
 
     def poll(self) -> None:
         """One round, after the finished units were recorded."""
@@ -332,8 +335,10 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
         if watch is not None:
             for early in module.rounds(job):
                 run_round(drive, workers, recorder, early, units)
-                watch.end_round()
+                watch.end_round(recorder.poll)
         do_units(drive, workers, recorder, job, units)
+        if watch is not None:
+            watch.settle(recorder.poll)
     results = drive.results(drive.phase)
     finished: Finished = module.finish(drive, results)
     fetched = sum(result.get(FETCHED, 0) for result in results)

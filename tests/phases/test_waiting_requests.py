@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.errors import Refused, StorageError
-from cdr_core.metadata import AttemptState, Command, CommandState, Phase, RecoveryCheckpointState
+from cdr_core.commit.database import TableCommitter
+from cdr_core.errors import Cancelled, Refused, StorageError
+from cdr_core.metadata import AttemptState, Command, CommandState, Phase, RecoveryCheckpointState, RecoveryState
 from cdr_core.phases.asking import ask_for_checkpoint, waits_until
 from cdr_core.phases.draining import watch
 from cdr_core.phases.draining.snapshots import Snapshots
@@ -281,6 +282,44 @@ def test_the_shell_gets_the_checkpoint_that_it_asked_for_before_the_drain(
     assert code == 0, said
     assert json.loads(said)["checkpoint"] == 1
     assert [row.state for row in repository.checkpoints(recovery)] == [COMPLETED] * 2
+
+
+def test_users_are_heard_while_the_end_of_a_drain_waits_for_its_target(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publication hangs when all is drained: a checkpoint completes, and a cancel ends the attempt."""
+    monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
+    monkeypatch.setattr("cdr_core.phases.draining.publisher.STOP_SECONDS", 0.1)
+    stuck, answers_again, ended = threading.Event(), threading.Event(), []
+
+    def hangs(*_: object) -> bool:
+        stuck.set()
+        answers_again.wait(2 * SECONDS)
+        raise StorageError("the target is away")
+
+    monkeypatch.setattr(TableCommitter, "commit", hangs)
+    started = repository, recovery, _ = start()
+    run(started, *BEFORE_DRAIN)
+    ask(started)
+
+    def run_drain() -> None:
+        try:
+            drain(started, inline.InlineWorkers())
+        except Cancelled as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run_drain, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: stuck.is_set() and len(repository.units(recovery, Phase.DRAIN)) == 2)
+        asked = ask(started)
+        wait_for(lambda: answer(started, asked).state is CommandState.DONE)
+        repository.cancel(recovery)
+        thread.join(SECONDS)
+    finally:
+        answers_again.set()
+    assert len(ended) == 1, "the cancel was not heard"
+    assert repository.recovery(recovery).state is RecoveryState.CANCELLED
 
 
 def wait_for(what: Callable[[], bool]) -> None:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from cdr_core.commit.committable import Committable
     from cdr_core.commit.coordinator import Coordinator
 
-FLUSH_SECONDS = 0.1
-"""How often :meth:`Publisher.flush` looks whether a publication has failed."""
-
 STOP_SECONDS = 30.0
 """How long an attempt that has failed waits for a publication under way. One that ends later is still guarded by the
 epoch, and found by the next look-up.
@@ -34,9 +31,8 @@ class Publisher(AbstractContextManager["Publisher"]):
 
     def __init__(self, make: Callable[[], Coordinator], epoch: int) -> None:
         self._make, self._epoch = make, epoch
-        self._waiting: queue.SimpleQueue[tuple[int, Sequence[Committable]] | threading.Event | None] = (
-            queue.SimpleQueue()
-        )
+        self._waiting: queue.SimpleQueue[tuple[int, Sequence[Committable]] | None] = queue.SimpleQueue()
+        self._handed_over = self._published = 0
         self._restored = threading.Event()
         self._failure: BaseException | None = None
         self._stopped = False
@@ -62,29 +58,25 @@ class Publisher(AbstractContextManager["Publisher"]):
 
     def publish(self, checkpoint: int, entries: Sequence[Committable]) -> None:
         """A checkpoint is complete with these entries, which are durable: publish them, some time."""
+        self._handed_over += 1
         self._waiting.put((checkpoint, entries))
 
-    def flush(self) -> None:
-        """Wait until everything that was handed over is published."""
-        done = threading.Event()
-        self._waiting.put(done)
-        while not done.wait(FLUSH_SECONDS):
-            self.check()
-        self.check()
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was handed over is published."""
+        return self._published == self._handed_over
 
     def _run(self) -> None:
         try:
             coordinator = self._make()
             self._restored.set()
             while (given := self._waiting.get()) is not None and not self._stopped:
-                if isinstance(given, threading.Event):
-                    given.set()
-                    continue
                 checkpoint, entries = given
                 coordinator.deliver(CheckpointCoordinator(checkpoint))
                 for entry in entries:
                     coordinator.deliver(CommittableEvent(entry, self._epoch))
                 coordinator.deliver(CheckpointComplete(checkpoint))
+                self._published += 1
         except BaseException as error:  # belongs to the driver's own thread
             self._failure = error
         finally:

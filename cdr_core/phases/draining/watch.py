@@ -41,8 +41,8 @@ GRACE_SECONDS = 0.5
 than this; one that works makes the checkpoint hold what was drained up to the request.
 """
 
-POLL_SECONDS = 0.02
-"""Between two looks of a driver that waits for a checkpoint."""
+POLL_SECONDS = 0.1
+"""Between two looks of a driver that waits for a checkpoint or a publication."""
 
 ALIGNED_SHARE = 0.5
 """How much of a checkpoint's time it may wait for newer snapshots: the rest is for reading them."""
@@ -109,7 +109,7 @@ class DrainWatch:
             self._progress[subtask] = replace(self._progress[subtask], entry=entry)
         self._accepted.add(subtask)
 
-    def end_round(self) -> None:
+    def end_round(self, poll: Callable[[], None]) -> None:
         """An exchange is drained everywhere. Where output is published while draining, it is before the next begins."""
         if self._publisher is None:
             return
@@ -117,9 +117,17 @@ class DrainWatch:
         while self._completed == before:  # one that is given up is counted, and too many fail the attempt
             self._trigger(None, None)
             while self._checkpoints.pending:
-                self.poll()
+                poll()
                 time.sleep(POLL_SECONDS)
-        self._publisher.flush()
+        self.settle(poll)
+
+    def settle(self, poll: Callable[[], None]) -> None:
+        """Wait until everything that was handed over is published. A target may not answer for long, so ``poll`` hears
+        users meanwhile; it raises what a publication failed with.
+        """
+        while self._publisher is not None and not self._publisher.is_idle:
+            poll()
+            time.sleep(POLL_SECONDS)
 
     def poll(self) -> None:
         """One round. Trouble with files fails a checkpoint, and only when its time is over."""
