@@ -23,8 +23,8 @@ from cdr_core.phases.unit import Job
 from cdr_core.rescale.batch import BatchSource, batch_source
 from cdr_core.rescale.filter_context import FilterContext
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import NO_SUM, Scanned
-from cdr_core.rescale.scanning import Seen
+from cdr_core.rescale.scan_batch import Scanned
+from cdr_core.rescale.scanning import NO_SUM, Seen
 from cdr_core.rescale.select_batch import BatchSelector, Selected, SplitRows
 from cdr_core.rescale.selection import Selector
 from cdr_core.rescale.source_index import index_of

@@ -210,8 +210,8 @@ def _where(plan: Plan) -> Callable[[int], Where]:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """Parts of the subtask from one unit of filter. Of those that are carried, ``places`` says where in the carried
-    bytes each run begins; −1 for the others. The parts ``summed`` are whole splits that may stay in the source:
-    ``crc32c``, ``sums`` and ``kinds`` are what `read` noted of them.
+    bytes each run begins; −1 for the others. The parts ``summed`` may stay in the source: ``crc32c``, ``sums`` and
+    ``kinds`` were noted when they were selected.
     """
 
     line: Longs
@@ -318,7 +318,7 @@ class OwnedParts:
             runs[:, targets], place[targets] = block.runs[:, sources], block.places[sources]
             if block.carried is not None:
                 blob[mine] = np.where(block.places[own] >= 0, needed.index(number), -1)
-        references, sums, kinds = self._references(blocks, begin, end, runs[0, first[:-1]])
+        references, sums, kinds = self._references(blocks, begin, end, first, runs)
         stays = np.zeros(end - begin, bool)
         stays[references.piece] = True
         inside = place >= 0
@@ -340,9 +340,9 @@ class OwnedParts:
         return chunks, Parts(line, self.is_closing[begin:end], channel, first, runs, references, sums, kinds)
 
     def _references(
-        self, blocks: Mapping[int, _Block], begin: int, end: int, starts: Longs
+        self, blocks: Mapping[int, _Block], begin: int, end: int, first: Longs, runs: Longs
     ) -> tuple[References, npt.NDArray[np.uint64], Longs]:
-        """Those of the parts that stay in the source, and what `read` counted in them."""
+        """Those of the parts that stay in the source, and what was counted in them."""
         found: list[tuple[int, int]] = []
         for number, block in blocks.items():
             mine = np.flatnonzero(self.block[begin:end] == number)
@@ -362,7 +362,10 @@ class OwnedParts:
         crc32c = np.array([block.crc32c[row] for block, row in zip(of, rows, strict=True)])
         sums = np.stack([block.sums[row] for block, row in zip(of, rows, strict=True)])
         kinds = np.stack([block.kinds[row] for block, row in zip(of, rows, strict=True)])
-        return References(piece, starts[piece], crc32c), sums, kinds
+        ranges = [runs[:2, first[at] : first[at + 1]] for at, _ in found]
+        starts, ends = np.concatenate(ranges, axis=1)
+        of_piece = np.cumsum([0, *(each.shape[1] for each in ranges)])
+        return References(piece, crc32c, of_piece, starts, ends), sums, kinds
 
 
 def _counting(counts: Longs) -> Longs:

@@ -30,6 +30,12 @@ STRETCH = 4 << 20
 """Bytes of a streamed channel that are fetched together; twice as many are in memory."""
 
 
+LONGEST_IGNORED = 64 << 10
+"""Bytes that nobody wants and that are read along, because a second call would cost more."""
+_IGNORED = memoryview(bytearray(LONGEST_IGNORED))
+"""Where they go. Nobody ever looks at it, so all threads share it."""
+
+
 class Range(NamedTuple):
     """Bytes [begin, end) of an object that hold the chunks ``first`` to ``last``, one behind another."""
 
@@ -113,6 +119,30 @@ def layout_of(plan: Plan, number: int) -> ChannelLayout | None:
     return ChannelLayout(uris, of, np.concatenate(starts), logical, input_size, tuple(headers))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wanted:
+    """Ascending ranges of a channel, and the place in a target where the first of them goes."""
+
+    starts: Longs
+    ends: Longs
+    at: int
+
+    @property
+    def begin(self) -> int:
+        return int(self.starts[0])
+
+    @property
+    def end(self) -> int:
+        return int(self.ends[-1])
+
+    def places(self, points: Longs) -> Longs:
+        """Where each logical byte goes; −1 for one that is not wanted."""
+        row = np.searchsorted(self.starts, points, side="right") - 1
+        lengths = self.ends - self.starts
+        places: Longs = self.at + (np.cumsum(lengths) - lengths)[row] + points - self.starts[row]
+        return np.where((row >= 0) & (points < self.ends[row]), places, -1)
+
+
 class LayoutReader:
     """Reads ranges of channels where they lie; what it fetches counts as the unit's. For one thread."""
 
@@ -120,7 +150,6 @@ class LayoutReader:
         self._plan, self._index = plan, index_of(plan.metadata_sha256)
         self._fetches = unit_fetches()
         self._last: tuple[int, ChannelLayout | None] = (-1, None)
-        self._ignored = memoryview(bytearray(LENGTH_SIZE))
 
     def layout(self, number: int) -> ChannelLayout | None:
         """That of a channel; pieces of one come in a row."""
@@ -133,29 +162,51 @@ class LayoutReader:
         layout = self.layout(number)
         return layout is not None and all(map(self._index.lasts, layout.uris))
 
-    def read(self, number: int, begin: int, target: memoryview) -> None:
-        """Fill ``target`` with the logical bytes of a channel from ``begin`` on."""
-        layout, end = self.layout(number), begin + len(target)
-        if layout is None or end > layout.size:
+    def read(self, number: int, starts: Longs, ends: Longs, target: memoryview) -> None:
+        """Fill ``target`` with ranges of the logical bytes of a channel, which ascend, one behind another."""
+        layout = self.layout(number)
+        if layout is None or int(ends[-1]) > layout.size:
             raise source_changed(self._plan.checkpoint, f"channel {number} is not laid out as when it was read")
-        ranges = list(layout.ranges(*layout.chunks(begin, end)))
-        if len(ranges) == 1 or not any(map(is_remote, layout.uris)):
-            for each in ranges:
-                self._fill(layout, each, begin, end, target)
+        borders = [0, *(np.flatnonzero(starts[1:] - ends[:-1] > LONGEST_IGNORED) + 1).tolist(), len(starts)]
+        at, jobs = 0, []
+        for low, high in pairwise(borders):
+            wanted = _Wanted(starts[low:high], ends[low:high], at)
+            at += int((ends[low:high] - starts[low:high]).sum())
+            chunks = layout.chunks(int(starts[low]), int(ends[high - 1]))
+            jobs += [(each, wanted) for each in layout.ranges(*chunks)]
+        if len(jobs) == 1 or not any(map(is_remote, layout.uris)):
+            for each, wanted in jobs:
+                self._fill(layout, each, wanted, target)
             return
-        with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranges))) as pool:  # hides the latency of short requests
-            list(pool.map(lambda each: self._fill(layout, each, begin, end, target), ranges))
+        with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(jobs))) as pool:  # hides the latency of short requests
+            list(pool.map(lambda job: self._fill(layout, job[0], job[1], target), jobs))
 
-    def _fill(self, layout: ChannelLayout, each: Range, begin: int, end: int, target: memoryview) -> None:
-        """Payload goes to its place in the target, the length fields between chunks nowhere."""
+    def _fill(self, layout: ChannelLayout, each: Range, wanted: _Wanted, target: memoryview) -> None:
+        """One call for a range of an object: what is wanted goes to its place in the target, what lies between (length
+        fields, elements that were not selected) is ignored.
+        """
+        logical = layout.logical[each.first : each.last + 1]
+        begin, end = max(int(logical[0]), wanted.begin), min(int(logical[-1]), wanted.end)
+        if begin == end:
+            return  # nothing but empty chunks
+        inside = logical[(logical > begin) & (logical < end)]
+        cuts = np.concatenate((wanted.starts, wanted.ends))
+        points = np.unique(np.concatenate(([begin, end], inside, cuts[(cuts > begin) & (cuts < end)])))
+        fields = LENGTH_SIZE * (
+            np.searchsorted(logical[:-1], points, side="right") - np.searchsorted(logical[:-1], points, side="left")
+        )
+        fields[0] = 0
+        places = wanted.places(points[:-1]).tolist()
         targets: list[memoryview] = []
-        logical = layout.logical[each.first : each.last + 1].tolist()
-        for low, high in pairwise(logical):
-            targets += [target[max(low, begin) - begin : min(high, end) - begin], self._ignored]
-        head = max(begin - logical[0], 0)
-        self._index.read_into(each.uri, each.begin + LENGTH_SIZE + head, targets[:-1])
+        for length, field, at in zip(np.diff(points).tolist(), fields.tolist(), places, strict=False):
+            if field:
+                targets.append(_IGNORED[:field])
+            targets.append(_IGNORED[:length] if at < 0 else target[at : at + length])
+        chunk = layout.chunks(begin, begin + 1)[0]
+        offset = int(layout.starts[chunk] + begin - layout.logical[chunk])
+        self._index.read_into(each.uri, offset, targets)
         if self._fetches is not None and is_remote(each.uri):
-            self._fetches.count(sum(map(len, targets[:-1])))
+            self._fetches.count(sum(map(len, targets)))
 
     def uris(self, number: int) -> str:
         """The objects of a channel, for an error."""

@@ -21,7 +21,7 @@ from cdr_core.kernels import batches, fingerprint, frames
 from cdr_core.rescale.batch import BatchSource, ChannelBatch
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.salvage import first_bad
-from cdr_core.rescale.scanning import Seen
+from cdr_core.rescale.scanning import NO_SUM, WORTH_A_SUM, Seen
 from cdr_core.rescale.source import place
 
 Longs = npt.NDArray[np.int64]
@@ -35,12 +35,6 @@ BATCH_CHANNELS = 1 << 16
 
 UNKNOWN_STATUS = 1
 """Instead of a watermark status: the channel has none."""
-
-NO_SUM = -1
-"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies, so nobody will ask."""
-
-WORTH_A_SUM = 64 << 10
-"""Bytes from which on a split has a sum, and may be drained from where it lies."""
 
 ALL_INPUT = 1 << 62
 """Where an earlier version did not note which elements begin in input state: all of them count as such."""

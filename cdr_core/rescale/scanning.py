@@ -29,6 +29,13 @@ WINDOW = 1024 * 1024
 """Bytes scanned at once: large enough to make a kernel call cheap, small enough to stay in a core's cache."""
 
 
+NO_SUM = -1
+"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies, so nobody will ask."""
+
+WORTH_A_SUM = 32 << 10
+"""Bytes of a run, on average, from which on a part of a split has a sum, and may be drained from where it lies."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.

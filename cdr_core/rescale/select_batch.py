@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +30,8 @@ from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.other_elements import KEPT_RULE, carried_by, line_rules
 from cdr_core.rescale.owners import new_owners_of, old_owners
 from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import BATCH_BYTES, BATCH_CHANNELS, NO_SUM, WORTH_A_SUM, Scanned, framed
-from cdr_core.rescale.scanning import Seen
+from cdr_core.rescale.scan_batch import BATCH_BYTES, BATCH_CHANNELS, Scanned, framed
+from cdr_core.rescale.scanning import NO_SUM, WORTH_A_SUM, Seen
 from cdr_core.rescale.selection import Selector
 from cdr_core.rescale.source import place
 from cdr_core.rescale.spec import Partitioner
@@ -284,7 +285,16 @@ class BatchSelector:
         ledger = Ledger.of(np.arange(len(used)), sums[used], kinds[used])
         zeros = np.zeros(len(used), np.int64)
         counted = _counted(numbers, kept), _counted(numbers, left)
-        return Selected(lines[used], zeros, run_first, runs[1:, order], ledger, *counted, np.full(len(used), NO_SUM))
+        of_channel = np.searchsorted(line_first, used, side="right") - 1
+        begins, sorted_runs = (np.cumsum(sizes) - sizes)[of_channel], runs[1:, order]
+        crc32c = np.full(len(used), NO_SUM)
+        for part in worth_a_sum(sorted_runs, run_first).tolist():
+            mine = begins[part] + sorted_runs[:2, run_first[part] : run_first[part + 1]]
+            found = 0
+            for start, end in mine.T.tolist():
+                found = google_crc32c.extend(found, window.data[start:end])
+            crc32c[part] = found
+        return Selected(lines[used], zeros, run_first, sorted_runs, ledger, *counted, crc32c)
 
     def _alone(self, splits: SplitRows, row: int) -> Selected:
         split = splits.as_dict(row)
@@ -306,8 +316,13 @@ class BatchSelector:
             Ledger.of(np.arange(len(used)), sums.reshape(-1, fingerprint.FOLD_COLUMNS), kinds),
             _counted(only, account[:1]),
             _counted(only, account[1:].sum(axis=0, keepdims=True)),
-            np.full(len(used), NO_SUM),
+            np.full(len(used), selection.crc32c, np.int64),  # only of splits with one owner
         )
+
+
+def worth_a_sum(runs: Longs, first: Longs) -> Longs:
+    """The parts whose runs are so long, on average, that the drain may as well read them where they lie."""
+    return np.flatnonzero(_sums_between(runs[1] - runs[0], first) >= WORTH_A_SUM * np.maximum(np.diff(first), 1))
 
 
 def record_lanes(plan: Plan, numbers: Longs, window: Window, first: Longs) -> Longs | None:

@@ -61,13 +61,13 @@ class SourceIndex(msgspec.Struct, frozen=True):
         """Fill the targets, one behind another, from a range of an object. One that is gone or changed is
         :class:`SourceChanged`; what may pass is a ``StorageError``.
         """
-        known, place = self.objects.get(uri), self.place(uri)
+        known = self.objects.get(uri)
         tag = known.tag if known is not None else ""
         try:
-            if is_local(place):
-                read_scattered(local_path(place), offset, targets, tag)
+            if is_local(uri):
+                read_scattered(self.place(uri), offset, targets, tag)
             else:
-                data = memoryview(storage_for(place).read(place, offset, sum(map(len, targets)), tag=tag))
+                data = memoryview(storage_for(uri).read(uri, offset, sum(map(len, targets)), tag=tag))
                 at = 0
                 for target in targets:
                     target[:] = data[at : at + len(target)]

@@ -53,7 +53,7 @@ class Parts:
     """Parts in drain order: of which line, whether they are closing elements, and their runs.
 
     ``channel`` is per part, a place in the chunks; runs are start, end, first position, elements. Those of
-    ``references``, which have one run each, stay in the source; ``sums`` and ``kinds`` are what `read` counted in them.
+    ``references`` stay in the source; ``sums`` and ``kinds`` are what was counted in them when they were selected.
     """
 
     line: Longs
@@ -124,8 +124,8 @@ class SegmentBuilder:
         return body
 
     def _tally_apart(self, body: Bytes, parts: Parts, sizes: Longs, wanted: Longs) -> None:
-        """Each part on a row of its own first: of references `read` counted the elements, and closing elements have
-        kinds of their own. Then they are joined to their lines, in order.
+        """Each part on a row of its own first: references were counted when they were selected, and closing elements
+        have kinds of their own. Then they are joined to their lines, in order.
         """
         count, mine = len(parts.line), parts.references.piece
         sums = np.zeros((count, self._sums.shape[1]), np.uint64)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import Ledger
 from cdr_core.errors import Corrupt, SpillLost, Where, other_version
-from cdr_core.spill.sets import SpillFile, SpillSet
+from cdr_core.spill.sets import NO_REFERENCES, SpillFile, SpillSet
 from cdr_core.storage import storage_for
 
 Longs = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ class EarlierSet:
             "piece_length": own["length"],
             "piece_elements": own["records"],
             "run_first": np.append(0, np.cumsum(own["records"])),
-            **dict.fromkeys(("reference_piece", "reference_start", "reference_crc32c"), np.zeros(0, np.int64)),
+            **NO_REFERENCES.to_columns(),
         }
         runs = self._read_positions(), np.ones(int(own["records"].sum()), np.int64)
         return SpillSet(self.subtask, self.files, columns, ledger, runs)

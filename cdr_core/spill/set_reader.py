@@ -41,8 +41,8 @@ class Segment:
 class SourceBytes(Protocol):
     """Reads virtual channels where they lie in the source."""
 
-    def read(self, line: int, start: int, target: memoryview) -> None:
-        """Fill the target with the bytes of a line's channel from ``start`` on, or raise what is wrong with it."""
+    def read(self, line: int, starts: Longs, ends: Longs, target: memoryview) -> None:
+        """Fill the target with ranges of a line's channel, one behind another, or raise what is wrong with it."""
 
     def changed(self, line: int) -> CdrError:
         """The error for bytes that are not the ones that were selected."""
@@ -83,10 +83,10 @@ def read_body(spill_set: SpillSet, number: int, source: SourceBytes) -> Bytes:
             for begin, end in gaps:
                 target[begin:end] = stored[at : at + end - begin]
                 at += end - begin
-        starts, sums = columns["reference_start"][mine].tolist(), columns["reference_crc32c"][mine].tolist()
-        for line, (begin, end), start, wanted in zip(lines, stretches, starts, sums, strict=True):
-            source.read(line, start, target[begin:end])
-            if google_crc32c.value(np.frombuffer(target[begin:end], np.uint8)) != wanted:
+        for row, line, (begin, end) in zip(range(mine.start, mine.stop), lines, stretches, strict=True):
+            ranges = slice(int(columns["range_first"][row]), int(columns["range_first"][row + 1]))
+            source.read(line, columns["range_start"][ranges], columns["range_end"][ranges], target[begin:end])
+            if google_crc32c.value(np.frombuffer(target[begin:end], np.uint8)) != columns["reference_crc32c"][row]:
                 raise source.changed(line)
 
     return _BUFFERS.filled(length, fill)

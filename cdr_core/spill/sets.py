@@ -30,7 +30,7 @@ WITHOUT_REFERENCES = 3
 
 _SEGMENT = ("file", "offset", "length", "crc32c", "runs_crc32c", "piece_first")
 _PIECE = ("line", "piece_length", "piece_elements", "run_first")
-_REFERENCE = ("reference_piece", "reference_start", "reference_crc32c")
+_REFERENCE = ("reference_piece", "reference_crc32c", "range_first", "range_start", "range_end")
 RUN_BYTES = 16
 """A run in its file: the first position and the number of elements, little-endian; those of a segment lie together,
 first all positions. Runs are as many as records may be, so they are no part of the index.
@@ -50,7 +50,8 @@ class SpillFile:
 class SpillSet:
     """A sealed set. Segment s holds the pieces ``piece_first[s]`` to ``piece_first[s + 1]``, piece p the runs
     ``run_first[p]`` to ``run_first[p + 1]``, which are in the last file. A set of an earlier format has ``runs``.
-    Reference r is the piece ``reference_piece[r]``, from byte ``reference_start[r]`` of its virtual channel on.
+    Reference r is the piece ``reference_piece[r]``: the ranges ``range_first[r]`` to ``range_first[r + 1]`` of its
+    virtual channel, one behind another.
     """
 
     subtask: int
@@ -124,9 +125,8 @@ class SpillSet:
         columns = unpack_columns(value["index"])
         ledger = Ledger.from_columns(columns, "ledger_")
         files = tuple(SpillFile(**file) for file in value["files"])
-        none = np.zeros(0, np.int64)
         own = {name: columns[name] for name in (*_SEGMENT, *_PIECE)}
-        own |= {name: columns.get(name, none) for name in _REFERENCE}
+        own |= {name: columns.get(name, none) for name, none in NO_REFERENCES.to_columns().items()}
         found = cls(value["subtask"], files, own, ledger)
         found._check()
         return found
@@ -142,15 +142,22 @@ class SpillSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class References:
-    """Pieces of a segment that lie in the source: which, where each begins in its virtual channel, and its CRC-32C."""
+    """Pieces of a segment that lie in the source: which, their CRC-32C, and the ranges of their virtual channels; those
+    of piece r are ``first[r]`` to ``first[r + 1]``.
+    """
 
     piece: Longs
-    start: Longs
     crc32c: Longs
+    first: Longs
+    start: Longs
+    end: Longs
+
+    def to_columns(self) -> dict[str, Longs]:
+        return dict(zip(_REFERENCE, (self.piece, self.crc32c, self.first, self.start, self.end), strict=True))
 
 
 _NONE = np.zeros(0, np.int64)
-NO_REFERENCES = References(_NONE, _NONE, _NONE)
+NO_REFERENCES = References(_NONE, _NONE, np.zeros(1, np.int64), _NONE, _NONE)
 
 
 class IndexBuilder:
@@ -159,7 +166,7 @@ class IndexBuilder:
     def __init__(self) -> None:
         self._segments: list[tuple[int, int, int, int, int, int]] = []
         self._pieces: list[tuple[Longs, Longs, Longs, Longs]] = []
-        self._references: list[tuple[Longs, Longs, Longs]] = []
+        self._references: list[tuple[Longs, ...]] = []
         self._count = 0
 
     def add(
@@ -176,7 +183,15 @@ class IndexBuilder:
         """
         self._segments.append((*place, len(lines)))
         self._pieces.append((lines, lengths, elements, runs))
-        self._references.append((self._count + references.piece, references.start, references.crc32c))
+        self._references.append(
+            (
+                self._count + references.piece,
+                references.crc32c,
+                np.diff(references.first),
+                references.start,
+                references.end,
+            )
+        )
         self._count += len(lines)
 
     def seal(self, subtask: int, files: tuple[SpillFile, ...], ledger: Ledger) -> SpillSet:
@@ -187,6 +202,7 @@ class IndexBuilder:
         columns |= {"line": lines, "piece_length": lengths, "piece_elements": elements}
         columns["run_first"] = np.append(0, np.cumsum(counts))
         columns |= {name: _stacked(self._references, number) for number, name in enumerate(_REFERENCE)}
+        columns["range_first"] = np.append(0, np.cumsum(columns["range_first"]))
         return SpillSet(subtask, files, columns, ledger)
 
 

@@ -225,10 +225,11 @@ def read_into(path: Path, offset: int, target: memoryview) -> None:
             os.close(descriptor)
 
 
-def read_scattered(path: Path, offset: int, targets: list[memoryview], tag: str) -> None:
+def read_scattered(uri: str, offset: int, targets: list[memoryview], tag: str) -> None:
     """Fill the targets, one behind another, from an offset of a file, which must still have this tag. Read by a call: a
     mapped file that is cut short would kill the process.
     """
+    path = local_path(uri)
     with explained(path, "read"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

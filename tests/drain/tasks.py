@@ -149,8 +149,13 @@ class MemorySets:
     ) -> Any:
         largest = max(int(spill_set.columns["length"].max(initial=1)), 1)
         scratch = MemoryScratch(self._draw.choice((1, 2, 4)) * largest, lambda: self._draw.random() < 0.02)
-        routed = self._routed(self._draw.choice((1, 2, 4)), scratch, routing)
-        return self._queue(self._of[id(spill_set)], numbers, routed, routing)
+        manifest = self._of[id(spill_set)]
+
+        def made(number: int, body: npt.NDArray[np.uint8]) -> Segment:
+            return replace(self.sets[manifest][1][number], body=body)
+
+        routed = self._routed(self._draw.choice((1, 2, 4)), scratch, routing, made)
+        return self._queue(manifest, numbers, routed, routing)
 
     @contextmanager
     def _queue(self, *of: Any) -> Iterator[Iterator[tuple[int, Segment]]]:
@@ -169,18 +174,18 @@ class MemorySets:
                     routed.add(number, self._loaded(manifest, number, buffers))
             if not routed.waiting:
                 continue
-            number, body = routed.take()
-            if body is None:
+            number, segment = routed.take()
+            if segment is None:
                 self._happened["scratch lost"] += 1
-                body = self._loaded(manifest, number, buffers)
+                segment = self._loaded(manifest, number, buffers)
             taken += 1
-            yield number, replace(self.sets[manifest][1][number], body=body)
+            yield number, segment
         self._happened["segments spilled and replayed"] += routing.replayed > 0
 
     def _length(self, manifest: str, number: int) -> int:
         return len(self.sets[manifest][1][number].body)
 
-    def _loaded(self, manifest: str, number: int, buffers: Buffers) -> npt.NDArray[np.uint8]:
+    def _loaded(self, manifest: str, number: int, buffers: Buffers) -> Segment:
         if manifest in self.lost:
             raise SpillLost(f"{manifest} is gone")
         body = self.sets[manifest][1][number].body.tobytes()
@@ -188,7 +193,7 @@ class MemorySets:
         def fill(target: memoryview) -> None:
             target[:] = body
 
-        return buffers.filled(len(body), fill)
+        return replace(self.sets[manifest][1][number], body=buffers.filled(len(body), fill))
 
 
 class _File:

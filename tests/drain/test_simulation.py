@@ -141,8 +141,8 @@ class MixesTwoSnapshots(DrainWatch):
 class OvertakesWhatIsOnDisk(RoutedSegments):
     """The output takes what waits in memory first."""
 
-    def take(self) -> tuple[int, Bytes | None]:
-        first = next((entry for entry in self.waiting if entry.body is not None), self.waiting[0])
+    def take(self) -> tuple[int, Segment | None]:
+        first = next((entry for entry in self.waiting if entry.segment is not None), self.waiting[0])
         self.waiting.remove(first)
         self.waiting.appendleft(first)
         return super().take()
@@ -154,18 +154,18 @@ class OvertakesWhatIsOnDisk(RoutedSegments):
 class NeverReplays(RoutedSegments):
     """What is on scratch disk when the output takes a segment is forgotten."""
 
-    def take(self) -> tuple[int, Bytes | None]:
-        number, body = super().take()
-        while self.waiting and self.waiting[0].body is None:
+    def take(self) -> tuple[int, Segment | None]:
+        number, segment = super().take()
+        while self.waiting and self.waiting[0].segment is None:
             super().take()
-        return number, body
+        return number, segment
 
 
 class SwapsMemoryAndDisk(RoutedSegments):
     """What is on scratch disk comes first, although it was read later."""
 
-    def take(self) -> tuple[int, Bytes | None]:
-        first = next((entry for entry in self.waiting if entry.body is None), self.waiting[0])
+    def take(self) -> tuple[int, Segment | None]:
+        first = next((entry for entry in self.waiting if entry.segment is None), self.waiting[0])
         self.waiting.remove(first)
         self.waiting.appendleft(first)
         return super().take()

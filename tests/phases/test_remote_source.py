@@ -14,7 +14,7 @@ import pytest
 from cdr_core.errors import Corrupt, CorruptChannelState, SourceChanged
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import cells, scan_batch, select_batch, source
+from cdr_core.rescale import cells, scan_batch, select_batch, selection, source
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.scanning import salvage_channel
@@ -56,7 +56,7 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def short_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small channels are read in place too."""
-    for module in (scan_batch, select_batch):
+    for module in (scan_batch, select_batch, selection):
         monkeypatch.setattr(module, "WORTH_A_SUM", 1)
 
 
@@ -127,7 +127,8 @@ def test_an_object_that_is_missing_or_shortened_ends_in_5_and_commits_nothing(
         shorten()
     else:
         client.before = shorten
-    with pytest.raises(Corrupt, match=re.escape(file) if damage == "shortened while reading" else "channel-state file") as raised:
+    sentence = re.escape(file) if damage == "shortened while reading" else "channel-state file"
+    with pytest.raises(Corrupt, match=sentence) as raised:
         inline.run(repository, recovery, Phase.READ, settings)
     assert isinstance(raised.value, SourceChanged if damage == "shortened while reading" else CorruptChannelState)
     assert raised.value.exit_code == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +36,10 @@ from cdr_core.rescale.plan import Plan, PlanChannels, Subtask, VirtualChannel, m
 from cdr_core.rescale.remote import RemoteState
 from cdr_core.rescale.sampling import MOST_CHANNELS
 from cdr_core.rescale.source import open_checkpoint, sides
+from cdr_core.rescale.source_index import SourceObject
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.rescale.whatif import SEGMENT_HEADER, estimated
 from cdr_core.settings import load
-from cdr_core.storage import Stat
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -115,8 +114,7 @@ def test_remote_state_has_the_chunks_of_both_sides() -> None:
     sent = SingleChannelHandle(0, 0, 0, Offsets.of([70]), 8, there)
     both = replace(operator, subtasks=(replace(operator.subtasks[0], output_channels=[sent]),))
     state = RemoteState(Checkpoint("/chk-1", CheckpointMetadata(6, 1, (both,)), ""))
-    assert state.uris == ["s3://bucket/state"]
-    cells = state.cells("s3://bucket/state", Stat(100, datetime.now(UTC), ""), EXACT)
+    cells = state.cells("s3://bucket/state", SourceObject(100, ""), EXACT)
     assert (cells.starts.tolist(), cells.ends.tolist()) == ([0, 4, 30, 50, 70], [4, 30, 50, 70, 100])
 
 

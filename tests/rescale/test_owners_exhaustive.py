@@ -113,7 +113,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], bytes]:
         sides = [(Part(data, np.array([a]), np.array([b - a])),) for a, b in ((0, cut), (cut, len(data)))]
         return ChannelBytes(sides[0], sides[1], Where(subtask=channel.down, channel=channel.up))
 
-    monkeypatch.setattr(scanning, "open_channel", open_held)
+    monkeypatch.setattr(scanning, "open_whole", open_held)
     monkeypatch.setattr(selection, "open_again", open_held)
     return held
 

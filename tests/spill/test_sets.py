@@ -52,8 +52,10 @@ def test_the_bytes_and_the_index_of_a_set_are_these_and_no_others(tmp_path: Path
         "piece_elements": [2, 1, 1, 3, 1],
         "run_first": [0, 1, 2, 3, 4, 5],
         "reference_piece": [],
-        "reference_start": [],
         "reference_crc32c": [],
+        "range_first": [0],
+        "range_start": [],
+        "range_end": [],
     }
     again = SpillSet.from_json(json.loads(json.dumps(spill_set.to_json())))
     assert read(again) == read(spill_set)

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from cdr_core.cli import main
-from cdr_core.errors import CorruptChannelState, SourceChanged
+from cdr_core.errors import SourceChanged
 from cdr_core.flink.metadata import FileSegment, write_metadata
 from cdr_core.flink.virtual_channel import windows
 from cdr_core.rescale import cells, source

@@ -81,7 +81,7 @@ def write(
 class _NoSource:
     """For sets without references."""
 
-    def read(self, line: int, start: int, target: memoryview) -> None:
+    def read(self, line: int, starts: Any, ends: Any, target: memoryview) -> None:
         raise AssertionError("everything is stored")
 
     def changed(self, line: int) -> CdrError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -46,8 +46,8 @@ class PlannedSource:
     def channel(self, line: int) -> int:
         return int(self._plan.channels.of_lines(np.array([line]))[0])
 
-    def read(self, line: int, start: int, target: memoryview) -> None:
-        self._reader.read(self.channel(line), start, target)
+    def read(self, line: int, starts: Longs, ends: Longs, target: memoryview) -> None:
+        self._reader.read(self.channel(line), starts, ends, target)
 
     def changed(self, line: int) -> CdrError:
         return source_changed(self._reader.uris(self.channel(line)), "its bytes have another CRC-32C")
@@ -79,18 +79,21 @@ class Routing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A segment that waits for the output: its bytes, or where on scratch disk they are."""
+    """A segment that waits for the output, or where on scratch disk its bytes do."""
 
     number: int
-    body: Bytes | None
+    segment: Segment | None
     kept: Kept | None = None
 
 
 class RoutedSegments:
-    """The segments between reader and output, in order, wherever their bytes wait. For one thread at a time."""
+    """The segments between reader and output, in order, wherever their bytes wait. For one thread at a time.
 
-    def __init__(self, ahead: int, scratch: Scratch, routing: Routing) -> None:
-        self._ahead, self._scratch, self._routing = ahead, scratch, routing
+    ``made`` gives the segment of a number with these bytes.
+    """
+
+    def __init__(self, ahead: int, scratch: Scratch, routing: Routing, made: Callable[[int, Bytes], Segment]) -> None:
+        self._ahead, self._scratch, self._routing, self._made = ahead, scratch, routing, made
         self.waiting: deque[Waiting] = deque()
 
     def has_room(self, length: int, *, is_fetched: bool) -> bool:
@@ -99,26 +102,28 @@ class RoutedSegments:
 
     def way(self) -> Route:
         """The way of the next segment, by what waits before it."""
-        on_disk = any(entry.body is None for entry in self.waiting)
+        on_disk = any(entry.segment is None for entry in self.waiting)
         return route(disk_non_empty=on_disk, room=len(self.waiting) < self._ahead)
 
-    def add(self, number: int, body: Bytes) -> None:
+    def add(self, number: int, segment: Segment) -> None:
         """The next segment, which had room: the output may have made more since, and nobody else takes it."""
         if not self.way().appends:
-            self.waiting.append(Waiting(number, body))
+            self.waiting.append(Waiting(number, segment))
             return
-        self._routing.spilled += len(body)
-        self.waiting.append(Waiting(number, None, self._scratch.keep(body)))
+        self._routing.spilled += len(segment.body)
+        self.waiting.append(Waiting(number, None, self._scratch.keep(segment.body)))
 
-    def take(self) -> tuple[int, Bytes | None]:
-        """The oldest segment; ``None`` for its bytes where scratch disk, which is a cache, has lost them."""
+    def take(self) -> tuple[int, Segment | None]:
+        """The oldest segment; ``None`` where scratch disk, which is a cache, has lost it."""
         entry = self.waiting.popleft()
-        if entry.body is not None:
-            return entry.number, entry.body
+        if entry.segment is not None:
+            return entry.number, entry.segment
         assert entry.kept is not None, "it is on scratch disk"
         body = self._scratch.take(entry.kept)
-        self._routing.replayed += 0 if body is None else len(body)
-        return entry.number, body
+        if body is None:
+            return entry.number, None
+        self._routing.replayed += len(body)
+        return entry.number, self._made(entry.number, body)
 
 
 class SegmentQueue(AbstractContextManager["SegmentQueue"]):
@@ -139,7 +144,8 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
         self._set, self._numbers, self._source, self._positions = spill_set, numbers, source, positions
         self._stored = spill_set.stored_lengths
         self._scratch, self._routing = scratch, routing
-        self._segments = RoutedSegments(max(1, min(MOST_AHEAD, budget // (2 * largest))), scratch, routing)
+        ahead = max(1, min(MOST_AHEAD, budget // (2 * largest)))
+        self._segments = RoutedSegments(ahead, scratch, routing, self._made)
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._closed = False
@@ -163,15 +169,13 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
                 if not self._segments.waiting:
                     assert self._failure is not None, "the reader ends with every segment read, or fails"
                     raise self._failure
-                is_replayed = self._segments.waiting[0].body is None
-                number, body = self._segments.take()
+                is_replayed = self._segments.waiting[0].segment is None
+                number, segment = self._segments.take()
                 self._changed.notify_all()
             assert number == expected, "nothing overtakes"
-            if body is None:
-                body = self._loaded(number)
             if not is_replayed:
                 self._count(number)
-            yield number, as_segment(self._set, number, body, positions=self._positions)
+            yield number, self._loaded(number) if segment is None else segment
 
     def _count(self, number: int) -> None:
         """A segment that did not wait on scratch disk: what of it was on a disk of cdr, and what was not."""
@@ -190,20 +194,23 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
                     )
                     if self._closed:
                         return
-                body = self._loaded(number)
+                segment = self._loaded(number)
                 reach("drain.read")
                 with self._changed:
-                    self._segments.add(number, body)
+                    self._segments.add(number, segment)
                     self._changed.notify_all()
         except Exception as error:  # belongs to the task's own thread
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _loaded(self, number: int) -> Bytes:
+    def _loaded(self, number: int) -> Segment:
         body = read_body(self._set, number, self._source)
         self._routing.by_reference += len(body) - int(self._stored[number])
-        return body
+        return self._made(number, body)
+
+    def _made(self, number: int, body: Bytes) -> Segment:
+        return as_segment(self._set, number, body, positions=self._positions)
 
     def _is_fetched(self, number: int) -> bool:
         """Whether a segment has bytes of an object store; the references of one segment are all there or all here."""
