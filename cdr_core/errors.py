@@ -167,6 +167,12 @@ def other_version(what: str, found: object, reads: object) -> StartOver:
     )
 
 
+class SourceChanged(Refused):
+    """An object of the source is gone, or is not what `read` read any more. That says nothing of the checkpoint as it
+    was, so a drill does not blame it and nothing is put aside.
+    """
+
+
 class PlanRefused(Refused):
     """The checkpoint cannot be moved as asked."""
 
@@ -221,10 +227,6 @@ class Corrupt(CdrError):
 
 class Unreadable(Corrupt):
     """The input is not there, or not something cdr can read."""
-
-
-class SourceChanged(Unreadable):
-    """An object of the source is gone or is not what `read` read any more. Nothing is known against the checkpoint."""
 
 
 class CorruptMetadata(Corrupt):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,10 +106,22 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
             transaction.release_grant(each.id, HAND_OVER)
 
     return Finished(
-        {"records": ledger.records, "checkpoints": number, **recorded(plan, ledger, by_channel=False)},
+        {
+            "records": ledger.records,
+            "checkpoints": number,
+            ROUTING: _routing(drive, results),
+            **recorded(plan, ledger, by_channel=False),
+        },
         record,
         lambda: delete_released(drive.repository, drive.recovery.id),
     )
+
+
+def _routing(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The ways that the bytes of all subtasks took, those that `spill` wrote to disks among them."""
+    found = {field.name: sum(each.get(ROUTING, {}).get(field.name, 0) for each in results) for field in fields(Routing)}
+    written = sum(each.get("on_disk", 0) for each in drive.results(Phase.SPILL))
+    return {**found, "spilled": found["spilled"] + written}
 
 
 def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], None]]:

@@ -43,13 +43,12 @@ from cdr_core.rescale.source_index import make_index
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
+from cdr_core.sweep.leftovers import PINS
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.phases.driver import Drive
 
-PINS = "pins"
-"""The directory of links to the source's files."""
 EVIDENCE = "evidence"
 """In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
 

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import cdr_core
+from cdr_core.phases.draining.delivery import ROUTING
 from cdr_core.phases.quarantine import quarantined
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def run_facts(drive: Drive, scanned: Scanned) -> dict[str, Any]:
         **_age(recovery),
         "quarantine": quarantined(scanned),
         "fetched_bytes": sum((row.result or {}).get("fetched_bytes", 0) for row in phases),
+        **{ROUTING: (row.result or {})[ROUTING] for row in phases if ROUTING in (row.result or {})},
         "checkpoints": [_checkpoint(row) for row in drive.repository.checkpoints(recovery.id)],
         "attempts": _attempts(drive, recovery),
         "versions": {"python": platform.python_version(), "spark": _version("pyspark")},

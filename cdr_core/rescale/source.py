@@ -11,7 +11,7 @@ import numpy as np
 
 from cdr_core import settings
 from cdr_core.addresses import SCHEMES
-from cdr_core.errors import CorruptChannelState, Refused, SourceChanged, Unreadable, Where
+from cdr_core.errors import CorruptChannelState, Refused, Unreadable, Where
 from cdr_core.flink.channel_state import (
     DAMAGED,
     LENGTH_SIZE,
@@ -248,8 +248,6 @@ def _remote(plan: Plan, offsets: Longs, location: FileLocation, where: Where) ->
     try:
         objects = _fetched_of(plan)
         return objects.spans(location, offsets, where), objects.size(location.uri)
-    except SourceChanged:
-        raise
     except Unreadable as error:
         raise CorruptChannelState(
             f"its channel-state file cannot be read: {error.what}", where=where, hint=error.hint

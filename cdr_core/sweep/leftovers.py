@@ -28,6 +28,8 @@ from cdr_core.sweep.report import Left, Leftover, Report, join
 PAGE = 1000
 SET = "set-"
 """How the directory of a spill set begins."""
+PINS = "pins"
+"""The directory of links to the source's files."""
 _EPOCH = re.compile(r"^e(\d+)$")
 _OTHERS = frozenset({"spark"})
 """What a recovery's directory holds besides attempts."""
@@ -54,11 +56,13 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
 
 
 def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
-    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them."""
+    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them; and its
+    links to the source.
+    """
     recovery = repository.recovery(recovery_id)
     homes = _homes(repository, recovery, settings)
     found, _ = _found(recovery, homes)
-    in_sets = [file for file in found if file.name.split("/")[-2].startswith(SET)]
+    in_sets = [file for file in found if file.name.split("/")[-2].startswith((SET, PINS))]
     standing = standing_of(repository, recovery, settings.sweep_after)
     leftovers = tuple(_judged(recovery, standing, in_sets, dry_run=False))
     _tidy(recovery, homes, standing.is_final)
