@@ -32,12 +32,18 @@ def run_facts(drive: Drive, scanned: Scanned) -> dict[str, Any]:
         **_age(recovery),
         "quarantine": quarantined(scanned),
         "fetched_bytes": sum((row.result or {}).get("fetched_bytes", 0) for row in phases),
-        **{ROUTING: (row.result or {})[ROUTING] for row in phases if ROUTING in (row.result or {})},
+        **_routing(phases),
         "checkpoints": [_checkpoint(row) for row in drive.repository.checkpoints(recovery.id)],
         "attempts": _attempts(drive, recovery),
         "versions": {"python": platform.python_version(), "spark": _version("pyspark")},
         "dependencies": {name: _version(name) for name in TOUCHING_RECORDS},
     }
+
+
+def _routing(phases: tuple[PhaseProgress, ...]) -> Mapping[str, Any]:
+    """The ways that bytes took; left out where an earlier version drained."""
+    found = next((row.result[ROUTING] for row in phases if row.result and ROUTING in row.result), None)
+    return {} if found is None else {ROUTING: found}
 
 
 def _seconds(phases: tuple[PhaseProgress, ...]) -> dict[str, float]:

@@ -74,9 +74,9 @@ def scan_channel(
     """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
     place. Splits have the plan's size, or ``most`` bytes.
     """
-    channel = open_whole(plan, number)
-    found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, plan.split_size)), drops, channel.where)
-    splits = list(_walk(_told(found, seen), most or plan.split_size, channel.input_size))
+    channel, split_size = open_whole(plan, number), most or plan.split_size
+    found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)
+    splits = list(_walk(_told(found, seen), split_size, channel.input_size))
     assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits, found)
 

@@ -277,7 +277,7 @@ def _local(location: FileLocation, index: SourceIndex, where: Where) -> Bytes:
         raise Refused(what, where=where, hint="copy the checkpoint to a local disk or s3://")
     known, place = index.objects.get(location.uri), index.place(location.uri)
     try:
-        return _mapped(place, "" if known is None else known.tag)
+        return _mapped(place)
     except Unreadable as error:
         if known is not None:
             raise source_changed(location.uri, error.what) from None
@@ -295,7 +295,5 @@ def close_files() -> None:
 
 
 @lru_cache(maxsize=64)
-def _mapped(uri: str, tag: str) -> Bytes:
-    if tag and storage_for(uri).stat(uri).tag != tag:
-        raise Unreadable(f"{uri} has another size or time of change")
+def _mapped(uri: str) -> Bytes:
     return np.asarray(map_file(uri))  # a plain array: numpy and numba take several times longer to look at a memmap

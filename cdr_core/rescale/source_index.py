@@ -1,8 +1,8 @@
-"""The objects that hold a checkpoint's channel state, as `read` found them: size, tag and, where it could, a pin.
+"""The objects that hold a checkpoint's channel state, as `read` found them: size, ETag and, where it could, a pin.
 
 A pin is a hard link in the workspace: what tidies up the source cannot take a pinned file away. The index is a file of
 the workspace. A worker is told of it once, before a unit of the recovery; everything below opens objects through it, in
-whatever thread. An object that has another tag by now was changed, and is refused.
+whatever thread. An object that has another ETag by now was changed, and is refused; of a file the sums tell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ VERSION = 2
 
 
 class SourceObject(msgspec.Struct, frozen=True):
-    """An object as `read` found it. ``pin`` is its link in the workspace; empty where it has none."""
+    """An object as `read` found it. ``tag`` is empty for a file: one that was restored from a backup has another inode
+    and maybe time. ``pin`` is its link in the workspace; empty where it has none.
+    """
 
     size: int
     tag: str
@@ -65,7 +67,7 @@ class SourceIndex(msgspec.Struct, frozen=True):
         tag = known.tag if known is not None else ""
         try:
             if is_local(uri):
-                read_scattered(self.place(uri), offset, targets, tag)
+                read_scattered(self.place(uri), offset, targets)
             else:
                 data = memoryview(storage_for(uri).read(uri, offset, sum(map(len, targets)), tag=tag))
                 at = 0
@@ -98,7 +100,7 @@ def make_index(uris: Sequence[str], pins: Path | None, *, immutable: bool) -> So
     with ThreadPoolExecutor(max_workers=8) as pool:
         stats = list(pool.map(_stat, [links.get(uri, uri) for uri in uris]))
     objects = {
-        uri: SourceObject(found.size, found.tag, links.get(uri, ""))
+        uri: SourceObject(found.size, "" if is_local(uri) else found.tag, links.get(uri, ""))
         for uri, found in zip(uris, stats, strict=True)
         if found is not None
     }

@@ -225,16 +225,14 @@ def read_into(path: Path, offset: int, target: memoryview) -> None:
             os.close(descriptor)
 
 
-def read_scattered(uri: str, offset: int, targets: list[memoryview], tag: str) -> None:
-    """Fill the targets, one behind another, from an offset of a file, which must still have this tag. Read by a call: a
-    mapped file that is cut short would kill the process.
+def read_scattered(uri: str, offset: int, targets: list[memoryview]) -> None:
+    """Fill the targets, one behind another, from an offset of a file. Read by a call: a mapped file that is cut short
+    would kill the process.
     """
     path = local_path(uri)
     with explained(path, "read"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if tag and tag != _tag(os.fstat(descriptor)):
-                raise Unreadable(f"{path} has another size or time of change")
             for begin in range(0, len(targets), MOST_TARGETS):
                 few = targets[begin : begin + MOST_TARGETS]
                 size = sum(map(len, few))

@@ -56,8 +56,8 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
 
 
 def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
-    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them; and its
-    links to the source.
+    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them, and
+    its links to the source.
     """
     recovery = repository.recovery(recovery_id)
     homes = _homes(repository, recovery, settings)

@@ -1,0 +1,326 @@
+"""Records that the drain reads from the source in place: what becomes of them when the source goes or changes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cdr_core.errors import CdrError, DiskFull, SourceChanged
+from cdr_core.metadata import DrillOutcome, Phase
+from cdr_core.phases.draining import delivery
+from cdr_core.phases.request import RecoveryRequest
+from cdr_core.rescale import source, source_index
+from cdr_core.spill.scratch import Scratch
+from tests.drill.conftest import Rehearsal, rehearsal
+from tests.support import inline, output
+from tests.support.bucket import Bucket
+from tests.support.generated import generated
+
+__all__ = ["rehearsal"]
+
+Started = Any
+Damage = Callable[[list[Path]], None]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Two megabytes on each of four channels, which keep their owners."""
+    return Path(generated(tmp_path / "chk-1", "2", "8MB", record_bytes="200-400"))
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDR_SEGMENT_SIZE", "256KiB")
+    monkeypatch.setenv("CDR_MEMORY_BUDGET", "4MiB")
+
+
+def files_of(checkpoint: Path) -> list[Path]:
+    return [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != "_metadata"]
+
+
+def begin(where: Path | str, to: Path, parallelism: str = "2") -> Started:
+    source.open_planned.cache_clear()
+    source._fetched.cache_clear()
+    spec = Path(f"{to.parent / 'chk-1'}.yaml").read_text()
+    return inline.start(RecoveryRequest(str(where), spec, parallelism, f"parquet:{to}"))
+
+
+def at_read(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], None]) -> None:
+    """When a drain has read so many segments."""
+    seen = iter(range(1, 10**6))
+
+    def reach(point: str) -> None:
+        if point == "drain.read" and next(seen) == number:
+            do()
+
+    monkeypatch.setattr(delivery, "reach", reach)
+
+
+def routing(started: Started) -> dict[str, int]:
+    repository, recovery, _ = started
+    found: dict[str, int] = next(row.result for row in repository.phases(recovery) if row.name is Phase.DRAIN)[
+        "routing"
+    ]
+    return found
+
+
+def keys(rows: list[dict[str, Any]]) -> list[tuple[int, ...]]:
+    return [(row["gate"], row["up"], row["down"], row["pos"]) for row in rows]
+
+
+def expected_rows(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """By way of copies, as every recovery went before."""
+    with monkeypatch.context() as patch:
+        patch.setenv("CDR_MATERIALISE", "true")
+        started = begin(checkpoint, tmp_path / "copied")
+        inline.run_all(*started)
+        assert routing(started)["by_reference"] == 0 < routing(started)["spilled"] == routing(started)["replayed"]
+    return output.rows(tmp_path / "copied")
+
+
+@pytest.mark.parametrize("parallelism", ["1", "2", "3"])
+def test_rows_are_the_same_in_place_and_copied(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: str
+) -> None:
+    """One channel into another's place, merged with their watermarks left out between long runs, or divided."""
+    found = {}
+    for materialise in ("false", "true"):
+        monkeypatch.setenv("CDR_MATERIALISE", materialise)
+        to = tmp_path / f"out-{materialise}"
+        started = begin(checkpoint, to, parallelism)
+        assert inline.run_all(*started)["verdict"] == "balanced"
+        found[materialise] = output.rows(to)
+        ways = routing(started)
+        assert (ways["by_reference"] > 0) == (materialise == "false" and parallelism != "3")
+        assert ways["by_reference"] == ways["handed_over"]
+        assert ways["spilled"] == ways["replayed"]
+    assert found["true"] == found["false"] != []
+
+
+def unlink(files: list[Path]) -> None:
+    for file in files:
+        file.unlink()
+
+
+def replaced(files: list[Path]) -> None:
+    """As a program does that writes a new file and renames it over the old one."""
+    for file in files:
+        other = file.with_suffix(".new")
+        other.write_bytes(bytes(file.stat().st_size))
+        other.replace(file)
+
+
+def truncate(files: list[Path]) -> None:
+    for file in files:
+        os.truncate(file, 1000)
+
+
+def flip(files: list[Path]) -> None:
+    """One byte in the second half of each file."""
+    for file in files:
+        with file.open("r+b") as opened:
+            opened.seek(file.stat().st_size * 3 // 4)
+            byte = opened.read(1)
+            opened.seek(-1, os.SEEK_CUR)
+            opened.write(bytes([byte[0] ^ 1]))
+
+
+@pytest.mark.parametrize("damage", [unlink, replaced])
+def test_a_pinned_source_that_is_removed_or_replaced_is_drained_to_the_end(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage
+) -> None:
+    expected = expected_rows(checkpoint, tmp_path, monkeypatch)
+    started = begin(checkpoint, tmp_path / "out")
+
+    def both() -> None:
+        damage([*files_of(checkpoint), checkpoint / "_metadata"])
+
+    at_read(monkeypatch, 3, both)
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert output.rows(tmp_path / "out") == expected
+    assert routing(started)["by_reference"] > 0
+    assert not list((started[2].home).rglob("pins/*")), "links go when the recovery is done"
+
+
+@pytest.mark.parametrize("mode", ["at-end", "per-checkpoint"])
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "not pinned"])
+@pytest.mark.parametrize("damage", [unlink, replaced, truncate, flip])
+def test_a_source_that_changes_is_one_sentence_and_nothing_wrong_is_published(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, pinned: bool, mode: str
+) -> None:
+    """A link keeps a file that is removed or replaced. What is changed in place has no other copy."""
+    if pinned and damage in (unlink, replaced):
+        pytest.skip("finishes: see above")
+    expected = expected_rows(checkpoint, tmp_path, monkeypatch)
+    kept = {file: file.read_bytes() for file in files_of(checkpoint)}
+    monkeypatch.setenv("CDR_COMMIT", mode)
+    monkeypatch.setenv("CDR_OUTPUT_FILE_SIZE", "256KiB")
+    monkeypatch.setenv("CDR_CHECKPOINT_INTERVAL", "10ms")
+    if not pinned:
+        monkeypatch.setenv("CDR_SOURCE_IMMUTABLE", "true")
+        monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
+    started = begin(checkpoint, tmp_path / "out")
+    at_read(monkeypatch, 6, lambda: damage(files_of(checkpoint)))
+    with pytest.raises(SourceChanged, match=f"{re.escape(str(checkpoint))}.* is gone or was changed"):
+        inline.run_all(*started)
+    published = output.rows(tmp_path / "out") if output.manifest(tmp_path / "out") is not None else []
+    by_key = dict(zip(keys(expected), expected, strict=True))
+    assert [by_key[key] for key in keys(published)] == published
+    assert len(set(keys(published))) == len(published) < len(expected)
+    for file, data in kept.items():
+        file.write_bytes(data)
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert sorted(keys(output.rows(tmp_path / "out"))) == sorted(keys(expected))
+
+
+def test_a_source_that_can_be_neither_pinned_nor_relied_on_is_copied(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
+    started = begin(checkpoint, tmp_path / "out")
+    inline.run_to(Phase.SPILL, *started)
+    unlink(files_of(checkpoint))
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert routing(started)["by_reference"] == 0
+
+
+@pytest.mark.parametrize("how", ["gone", "changed"])
+def test_an_object_that_changes_while_it_is_drained_is_one_sentence(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket, how: str
+) -> None:
+    uri = bucket.upload(checkpoint)
+    started = begin(uri, tmp_path / "out")
+
+    def damage() -> None:
+        for file in files_of(checkpoint):
+            name = f"{uri}/{file.relative_to(checkpoint)}"
+            if how == "gone":
+                bucket.delete(name)
+            else:
+                bucket.put(name, bytes(file.stat().st_size))
+
+    at_read(monkeypatch, 3, damage)
+    with pytest.raises(SourceChanged, match=f"{re.escape(uri)}.* is gone or was changed"):
+        inline.run_all(*started)
+    assert output.manifest(tmp_path / "out") is None
+    for file in files_of(checkpoint):
+        bucket.put(f"{uri}/{file.relative_to(checkpoint)}", file.read_bytes())
+    assert inline.run_all(*started)["verdict"] == "balanced", "the same bytes have the same ETag"
+
+
+def test_a_drill_does_not_blame_a_checkpoint_whose_source_went(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flink may subsume a checkpoint while a drill reads it."""
+    for module in ("scan_batch", "select_batch", "selection"):
+        monkeypatch.setattr(f"cdr_core.rescale.{module}.WORTH_A_SUM", 1)
+    monkeypatch.setenv("CDR_SOURCE_IMMUTABLE", "true")
+    monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
+    at_read(monkeypatch, 1, lambda: truncate(files_of(rehearsal.checkpoint)))
+    drill = rehearsal.drill(rehearsal.plan(parallelism="3"))
+    assert drill.result is DrillOutcome.COULD_NOT_RUN, drill.checks
+
+
+@pytest.mark.parametrize("how", ["lost", "cut short", "flipped"])
+def test_scratch_that_is_lost_or_damaged_is_fetched_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket, how: str
+) -> None:
+    """Scratch disk is a cache. With room for one segment, what was fetched meanwhile waits there."""
+    expected = expected_rows(checkpoint, tmp_path, monkeypatch)
+    read, hurt = Scratch.read, iter(range(10**6))
+
+    def damaged(self: Scratch, offset: int, length: int) -> Any:
+        data = read(self, offset, length)
+        if next(hurt) % 3:
+            return data
+        if how == "flipped":
+            data[len(data) // 2] ^= 1
+        return data[: {"lost": 0, "cut short": len(data) - 1, "flipped": len(data)}[how]]
+
+    monkeypatch.setattr(Scratch, "read", damaged)
+    monkeypatch.setattr(delivery, "MOST_AHEAD", 1)
+    make_output_slow(monkeypatch)
+    started = begin(bucket.upload(checkpoint), tmp_path / "out")
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert output.rows(tmp_path / "out") == expected
+    ways = routing(started)
+    assert ways["spilled"] > ways["replayed"] > 0
+
+
+def make_output_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the reader is ahead."""
+    from time import sleep
+
+    from cdr_core.phases.draining.outputs import TableOutput
+
+    write = TableOutput.write
+
+    def slowly(self: TableOutput, segment: Any, skip: Any) -> None:
+        sleep(0.05)
+        write(self, segment, skip)
+
+    monkeypatch.setattr(TableOutput, "write", slowly)
+
+
+def test_a_scratch_disk_that_is_full_fails_cleanly(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket
+) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(delivery, "MOST_AHEAD", 1)
+    make_output_slow(monkeypatch)
+    started = begin(bucket.upload(checkpoint), tmp_path / "out")
+    inline.run_to(Phase.SPILL, *started)
+    with monkeypatch.context() as patch:
+        patch.setattr("cdr_core.spill.scratch.os.pwrite", full)
+        with pytest.raises(DiskFull):
+            inline.run(*started[:2], Phase.DRAIN, started[2])
+    assert inline.run_all(*started)["verdict"] == "balanced"
+
+
+def test_a_scratch_disk_without_room_waits(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket
+) -> None:
+    """With less room than a segment nothing is spilled, and everything arrives."""
+    monkeypatch.setenv("CDR_DRAIN_SCRATCH", "1KiB")
+    monkeypatch.setattr(delivery, "MOST_AHEAD", 1)
+    make_output_slow(monkeypatch)
+    started = begin(bucket.upload(checkpoint), tmp_path / "out")
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert routing(started)["spilled"] == 0 < routing(started)["handed_over"]
+
+
+def test_a_ring_keeps_what_it_holds_and_no_more_than_its_capacity(tmp_path: Path) -> None:
+    """Bytes of any length, first in, first out, over the end of the ring again and again."""
+    scratch, draw, waiting = Scratch(tmp_path, 1000), np.random.default_rng(7), []
+    wrapped = 0
+    for _ in range(3000):
+        data = draw.integers(0, 256, int(draw.integers(1, 400)), np.uint8)
+        while not scratch.fits(len(data)) or (waiting and draw.random() < 0.3):
+            kept, bytes_kept = waiting.pop(0)
+            found = scratch.take(kept)
+            assert found is not None
+            assert found.tobytes() == bytes_kept
+        kept = scratch.keep(data)
+        wrapped += bool(waiting) and kept.offset < waiting[-1][0].offset
+        waiting.append((kept, data.tobytes()))
+        places = sorted((each.offset, each.offset + each.length) for each, _ in waiting)
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
+        assert places[-1][1] <= 1000
+    assert wrapped > 100
+    assert not scratch.fits(1001)
+    scratch.close()
+    assert list(tmp_path.iterdir()) == [], "it has no name"
+
+
+def test_an_error_of_the_source_is_a_refusal_that_no_salvage_takes_for_damage() -> None:
+    assert issubclass(SourceChanged, CdrError)
+    assert (SourceChanged.exit_code, SourceChanged.retry_helps, SourceChanged.remedy) == (3, False, ())
