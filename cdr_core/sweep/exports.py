@@ -42,8 +42,9 @@ def remains(repository: Repository, recovery_id: str, export: Export) -> list[Fo
         return []
     metadata, real = join(directory, METADATA), RealNames().of
     shown = storage_for(metadata).read(metadata) if storage_for(metadata).exists(metadata) else b""
-    beside = [each for each in repository.exports(recovery_id) if each.live and real(each.directory) == real(directory)]
-    shares = any(each.name != export.name for each in beside)
+    others = [each for each in repository.exports(recovery_id) if each.live and each.name != export.name]
+    # By the name of a file in it: of a path that is a link itself, only then is the link followed.
+    shares = any(real(join(each.directory, METADATA)) == real(metadata) for each in others)
     mine = file_name(prefix(recovery_id, export))
     return [
         Found(name, 0, storage_for(name).size(name))

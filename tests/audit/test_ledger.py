@@ -68,3 +68,7 @@ def test_an_element_too_few_or_too_many_is_named(found: dict[str, int], sentence
     with pytest.raises(Unbalanced, match=sentence) as caught:
         require_others("spill", "wrote", expected, ledger(0, Tally(), **found), part)
     assert "exchange main, subtask 1, channel 2" in str(caught.value)
+
+
+def test_a_line_that_a_ledger_does_not_have_is_empty() -> None:
+    assert ledger(3, Tally(1, 8, 3, 4, 5)).tally(2) == Tally()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 
 from cdr_core.audit.ledger import NOTHING
 from cdr_core.drain.state import DrainState
-from cdr_core.errors import CorruptChannelState
+from cdr_core.drain.watermarks import InputWatermark
+from cdr_core.errors import Corrupt, CorruptChannelState
+from cdr_core.kernels import frames
 from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
@@ -54,3 +58,24 @@ def test_a_whole_segment_gives_the_same_elements_in_one_pass_as_in_two(plan: Pla
     assert (one.starts.tolist(), two.starts.tolist()) == ([4, 14, 24], [14, 24])
     assert one.fingerprints[16:].tobytes() == two.fingerprints.tobytes()
     assert (whole.tally.records, rest.tally.records) == (3, 2)
+
+
+def test_a_cut_of_other_records_is_an_error(plan: Plan) -> None:
+    state = state_of(plan, 3)
+    state.taken(segment(3 * FRAME, 3), None)
+    before = state.to_columns()
+    assert before["delivered_lines"].tolist() == [0]
+    columns = {"line": np.array([0]), "piece_elements": np.array([3]), "piece_first": np.array([0, 1])}
+    assert DrainState(plan, SpillSet(0, (), columns, NOTHING), before).skip(0).tolist() == [3]
+    other = {**columns, "line": np.array([1])}
+    with pytest.raises(Corrupt, match="a cut counts records that the spill set of subtask 0 does not hold"):
+        DrainState(plan, SpillSet(0, (), other, NOTHING), before)
+
+
+@pytest.mark.parametrize("way", ["elements", "bytes"])
+def test_watermarks_are_noticed_also_where_bytes_are_only_counted(plan: Plan, way: str) -> None:
+    watermark = struct.pack(">ibq", 9, frames.TAG_WATERMARK, 17)
+    state = state_of(plan, 2)
+    take = state.taken_as_bytes if way == "bytes" else state.taken
+    take(segment(FRAME + watermark, 2), None)
+    assert state.input_watermark == InputWatermark(17)

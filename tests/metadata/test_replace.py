@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event, get_ident
@@ -115,3 +116,16 @@ def test_a_start_over_of_a_generation_that_was_replaced_is_refused(repository: R
         repository.create_recovery(_successor(old, "two"))
     third, created = repository.create_recovery(_successor(second, "two"))
     assert (third.id, created) == (f"{old.id}-g3", True)
+
+
+def test_a_recovery_that_has_published_is_not_replaced(repository: Repository) -> None:
+    """A commit that was only intended is no obstacle, one that is visible is."""
+    attempt = reach(repository, Phase.COMMIT)
+    old = repository.recovery(attempt.recovery_id)
+    proof = hashlib.sha256(b"{}").hexdigest()
+    with repository.fenced(old.id, attempt.epoch) as transaction:
+        transaction.intend("cdr", 1, None, proof, "{}")
+        transaction.published("cdr", 1, "/there", None)
+    with pytest.raises(Refused, match="/there"):
+        repository.create_recovery(_successor(old, "one"))
+    assert repository.recovery(old.id).state is not RecoveryState.REPLACED

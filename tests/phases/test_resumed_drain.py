@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.errors import CdrError, JobFailed, StorageError
+from cdr_core.drain.state import DrainState
+from cdr_core.errors import CdrError, JobFailed, StorageError, Unbalanced
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.draining import publisher, rows, watch
-from cdr_core.phases.draining.snapshots import START, Cut
+from cdr_core.phases.draining.snapshots import START, Cut, Snapshot
 from cdr_core.phases.draining.watch import DrainWatch
 from cdr_core.sweep import references, sweep_recovery
 from tests.phases.test_asked_checkpoints import Poll, Script, Spilled, ask, commit_and_compare, drain, spilled, states
@@ -203,3 +207,59 @@ def test_several_checkpoints_that_a_dead_attempt_did_not_publish_are_published_b
     assert states(started)[1:] == [EXPIRED, COMPLETED]
     drain(started, inline.InlineWorkers())
     commit_and_compare(spilled)
+
+
+@pytest.mark.parametrize("what", ["manifest", "snapshot"])
+def test_a_manifest_or_snapshot_that_was_changed_is_not_resumed_from(
+    spilled: Spilled, take: Callable[[], None], what: str
+) -> None:
+    """Both still read as what they are."""
+    started, _, _ = spilled
+    die_with_a_base_for_subtask_1(started, take)
+    manifest = Path(started[0].checkpoints(started[1])[-1].manifest or "")
+    snapshot = Path(json.loads(manifest.read_bytes())["cuts"][1]["snapshot"])
+    file, old, new = (manifest, b"}", b"} ") if what == "manifest" else (snapshot, b"task", b"tusk")
+    file.write_bytes(file.read_bytes().replace(old, new))
+    with pytest.raises(StorageError, match="was changed"):
+        drain(started, inline.InlineWorkers())
+
+
+def test_a_snapshot_that_does_not_name_the_files_before_it_fails_the_attempt(
+    spilled: Spilled, take: Callable[[], None]
+) -> None:
+    """What the driver has in a complete checkpoint cannot be taken back by a task."""
+    started, _, _ = spilled
+
+    def script(workers: Script, units: Sequence[str], _: Poll) -> None:
+        begun = workers.snapshots.take_over(units[0], 0, "task", partial(Cut, START, set_of(started, 0)))
+        with_file = replace(begun.cut, position="2", files=(PreparedFile("data/a.parquet", 1, 10, 7),))
+        workers.snapshots.create(units[0], Snapshot(0, 2, "task", START, with_file))
+        take()
+        workers.snapshots.create(units[0], Snapshot(0, 3, "task", "2", replace(with_file, position="3", files=())))
+        take()
+
+    with pytest.raises(JobFailed, match="does not name the files of the one before"):
+        drain(started, Script(script))
+
+
+def test_a_drain_that_left_a_segment_out_does_not_end(spilled: Spilled, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DrainState.still_to_come
+    monkeypatch.setattr(DrainState, "still_to_come", lambda self: real(self)[1:])
+    with pytest.raises(Unbalanced, match="drain does not balance"):
+        drain(spilled[0], inline.InlineWorkers())
+
+
+def test_the_spill_set_of_another_subtask_is_not_drained(spilled: Spilled) -> None:
+    """A manifest under the wrong name is a lost set: it is made again."""
+    started, _, _ = spilled
+    Path(set_of(started, 0)).write_bytes(Path(set_of(started, 1)).read_bytes())
+    drain(started, inline.InlineWorkers())
+    commit_and_compare(spilled)
+
+
+def test_a_task_that_fails_removes_the_file_that_was_open(spilled: Spilled, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, _, out = spilled
+    monkeypatch.setenv("CDR_FAULTS", "drain.page=raise")
+    with pytest.raises(JobFailed, match=r"fault injected at drain\.page"):
+        drain(started, inline.InlineWorkers())
+    assert list(out.rglob("*.parquet")) == []

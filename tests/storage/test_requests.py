@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from cdr_core.errors import StorageError
-from cdr_core.storage import s3, server_copy
+from cdr_core.storage import s3, server_copy, upload
 from cdr_core.storage.s3 import S3Storage
 from tests.support.bucket import Bucket, CountingClient
 
@@ -117,3 +117,13 @@ def test_a_copy_whose_last_answer_was_lost_is_recognised(bucket: Bucket, monkeyp
     client = CountingClient(bucket.client, after=lose)
     S3Storage(client).copy(f"{base}/source", f"{base}/target")
     assert bucket.get(f"{base}/target") == data
+
+
+def test_an_upload_of_several_parts_has_its_end(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "PART", 5 << 20)
+    data = bytes(range(256)) * (11 << 12)
+    made = upload.Upload(bucket.client, f"{bucket.uri()}/object")
+    for begin in range(0, len(data), 1 << 20):
+        made.write(data[begin : begin + (1 << 20)])
+    made.finish()
+    assert bucket.get(made.uri) == data

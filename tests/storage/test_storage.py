@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import uuid
 from pathlib import Path
@@ -14,6 +15,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from cdr_core.errors import Refused, SettingsRefused, StorageError, Unreadable
 from cdr_core.storage import local, s3, storage_for
 from cdr_core.storage.access import Storage
+from cdr_core.storage.making import making
 from cdr_core.storage.s3 import S3Storage
 from tests.support.bucket import Bucket
 
@@ -99,6 +101,38 @@ def test_a_range_behind_the_end_is_never_empty(place: tuple[Storage, str], monke
     storage.create(f"{base}/short", b"0123456789")
     with pytest.raises((Unreadable, StorageError)):
         storage.read(f"{base}/short", 20, 5)
+
+
+def test_a_file_that_is_being_written_is_not_listed(tmp_path: Path) -> None:
+    with local.temporary_beside(tmp_path / "object") as temporary:
+        temporary.touch()
+        assert storage_for(str(tmp_path)).list(str(tmp_path)) == []
+
+
+def test_a_name_that_another_takes_while_it_is_made_is_an_error(tmp_path: Path) -> None:
+    def make() -> None:
+        with making(str(tmp_path / "object"), tmp_path) as temporary:
+            temporary.write_bytes(b"mine")
+            assert storage_for(str(tmp_path)).create(str(tmp_path / "object"), b"theirs")
+
+    with pytest.raises(StorageError, match="was taken by somebody else"):
+        make()
+    assert (tmp_path / "object").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("at_once", [10, 3])
+def test_memory_is_filled_however_few_bytes_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """A file that ends before is an error."""
+    (tmp_path / "file").write_bytes(b"0123456789")
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, parts, offset: real(file, [parts[0][:at_once]], offset))
+    target = memoryview(bytearray(8))
+    local.read_into(tmp_path / "file", 1, target)
+    assert bytes(target) == b"12345678"
+    with pytest.raises(StorageError, match="ended after 5 of 8 bytes from offset 5"):
+        local.read_into(tmp_path / "file", 5, target)
 
 
 def test_a_listing_names_what_is_directly_there(place: tuple[Storage, str]) -> None:

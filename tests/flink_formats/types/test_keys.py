@@ -41,6 +41,7 @@ SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
         (42, 1134849565),
         (-1, 1982413648),
         (100, 616682048),
+        (-2089875627, 0),  # its murmur is the one number that has no absolute value
     ],
 )
 def test_murmur_of_hash_codes(code: int, mixed: int) -> None:
@@ -78,6 +79,12 @@ def test_java_hash_codes() -> None:
     for text, key in (("STRING", "hello"), ("STRING", "😀"), ("LONG", -1)):
         code = naive.java_hash(text, key)
         assert groups(text, "f0", encode_value(parse_type(text), key)) == [naive.key_group(code, 128)]
+
+
+def test_every_nan_has_one_key_group() -> None:
+    assert len(set(groups("FLOAT", "f0", b"\x7f\xc0\0\0", b"\xff\xc0\0\1", b"\x7f\x80\0\1"))) == 1
+    longs = (0x7FF8 << 48, (0xFFF8 << 48) + 1, (0x7FF0 << 48) + 1)
+    assert len(set(groups("DOUBLE", "f0", *(struct.pack(">Q", bits) for bits in longs)))) == 1
 
 
 def test_a_row_as_a_key() -> None:
