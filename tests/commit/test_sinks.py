@@ -284,13 +284,13 @@ def test_a_task_that_fails_leaves_no_file_behind(target: Target, tmp_path: Path)
     sink, batch = sink_for(target.name), pa.record_batch({"who": ["x"], "pos": [1]})
 
     def task() -> None:
-        with sink.writer("r/bad", batch.schema) as writer:
+        with sink.writer("r/unfinished", batch.schema) as writer:
             writer.write(batch)
             raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="disk is gone"):
         task()
-    assert not [path for path in tmp_path.rglob("*bad*") if path.is_file()]
+    assert not [path for path in tmp_path.rglob("*unfinished*") if path.is_file()]
 
 
 def test_early_refusal_makes_nothing(empty_target: Target, tmp_path: Path) -> None:
