@@ -22,7 +22,7 @@ embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
 fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/flink_formats/types/test_,keys.py parsing.py round_trips.py) tests/rescale tests/cli
 
-.PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules soak-clicks bench demo up down lock docs clean
+.PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -65,6 +65,9 @@ seeds: setup ## RUNS=1498 recoveries with crashes and checkpoints on busy cores,
 
 schedules: setup ## RUNS=10000 random schedules of the drain and its checkpoints, counted in docs/schedules-runs.json
 	@.venv/bin/python -m tests.drain.simulate --record docs/schedules-runs.json $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+mutants: setup ## small faults put into a copy of the code, each of which a test must notice, counted in docs/mutants-runs.json
+	@.venv/bin/python -m tests.mutants --record docs/mutants-runs.json $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak-clicks: setup ## MINUTES=30 of clicking Clear and Trigger while Airflow recovers BYTES=1GB, counted in docs/soak-clicks.json
 	@.venv/bin/python -m tests.airflow.soak_clicks --record docs/soak-clicks.json $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BYTES),--bytes $(BYTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

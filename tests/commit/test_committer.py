@@ -62,6 +62,11 @@ def test_what_is_recorded_is_not_looked_for_again() -> None:
     assert done.found == {1: True}
 
 
+def test_a_commit_without_files_is_not_published() -> None:
+    """Unless it is the last one, which says that the recovery is complete."""
+    assert not committer(Sink(), {}).commit(Commit(1, (entry(0, 1),), None, 1))
+
+
 @pytest.mark.seed("E60")
 @pytest.mark.parametrize(("user", "version", "what"), [("other", 1, "commits as other"), ("cdr-r", 9, "version 9")])
 def test_a_state_of_another_user_or_release_is_refused(user: str, version: int, what: str) -> None:

@@ -129,6 +129,13 @@ def test_what_all_subtasks_handed_over_is_one_commit_when_the_checkpoint_complet
     assert (world.target.ids, world.target.rows) == ([1], Counter("ab"))
 
 
+def test_entries_of_a_later_checkpoint_wait_for_it() -> None:
+    world = World()
+    world.hand(entry(0, 1, "a"), entry(1, 1), entry(0, 2, "b"))
+    world.complete(1)
+    assert (world.target.ids, world.target.rows) == ([1], Counter("a"))
+
+
 @pytest.mark.seed("E39")
 def test_a_subtask_without_an_entry_fails_the_job_and_nothing_is_committed() -> None:
     """Missing is a fault, empty is an answer."""

@@ -153,6 +153,7 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "fuzz",
         "seeds",
         "schedules",
+        "mutants",
         "soak-clicks",
         "bench",
         "demo",

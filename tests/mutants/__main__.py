@@ -1,0 +1,145 @@
+"""Puts every mutant into a copy of the tree and runs the tests that must fail: ``python -m tests.mutants``.
+
+Ends with 1 if fewer than 96 % are killed, if one that survives is not explained, or if one does not fit the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.catalogue import ROOT, Mutant, areas, catalogue, faults
+from tests.mutants.running import Copy, Outcome, Verdict
+
+LEAST_KILLED = 0.96
+RECORD_VERSION = 1
+
+
+def main() -> int:
+    arguments = _arguments()
+    mutants = chosen(catalogue(), arguments.only, arguments.sample, arguments.seed)
+    wrong = [*faults(mutants)] if mutants else ["no mutant has such an id or area"]
+    if wrong:
+        print(*wrong, sep="\n")
+        return 1
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cdr-mutants-") as directory:
+        verdicts = judged(mutants, arguments.jobs, Path(directory))
+    if verdicts is None:
+        return 1
+    summary = summed(verdicts, arguments, time.monotonic() - began)
+    print(", ".join(f"{summary[name]} {name}" for name in ("mutants", "killed", "survived", "timed_out")))
+    for survivor in summary["survivors"]:
+        print(f"  {survivor['id']}: {survivor['outcome']}, {survivor['explained'] or 'not explained'}")
+    if arguments.record is not None and not (arguments.only or arguments.sample):
+        arguments.record.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return 0 if is_enough(verdicts) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="ID|AREA", help="these and no others; may be repeated")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many of them, chosen by the seed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that are tested at once")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the result of all there, as JSON")
+    return parser.parse_args()
+
+
+def chosen(mutants: Sequence[Mutant], only: Sequence[str] | None, sample: int | None, seed: int) -> list[Mutant]:
+    """The mutants that a command asks for."""
+    found = [mutant for mutant in mutants if only is None or mutant.id in only or mutant.area in only]
+    if sample is None or sample >= len(found):
+        return found
+    picked = set(random.Random(seed).sample([mutant.id for mutant in found], sample))
+    return [mutant for mutant in found if mutant.id in picked]
+
+
+def judged(mutants: Sequence[Mutant], jobs: int, directory: Path) -> list[Verdict] | None:
+    """The verdict on each, in their order; ``None`` if tests fail without any fault."""
+    copies = [Copy(directory / str(number)) for number in range(min(jobs, len(mutants)))]
+    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+    for mutant in mutants:
+        waiting.put(mutant)
+    verdicts: dict[str, Verdict] = {}
+    failed: list[str] = []
+
+    def work(copy: Copy) -> None:
+        said = copy.baseline(test for mutant in mutants for test in mutant.tests)
+        if said is not None:
+            failed.append(said)
+        while not failed:
+            try:
+                mutant = waiting.get_nowait()
+            except queue.Empty:
+                return
+            verdict = verdicts[mutant.id] = copy.judge(mutant)
+            print(f"{mutant.id}: {verdict.outcome} {verdict.by} ({verdict.seconds:.1f} s)", flush=True)
+
+    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        print(failed[0], "These tests must pass without any mutant.", sep="\n")
+        return None
+    return [verdicts[mutant.id] for mutant in mutants]
+
+
+def is_enough(verdicts: Sequence[Verdict]) -> bool:
+    """Whether enough were killed, and the others are explained."""
+    others = [verdict for verdict in verdicts if verdict.outcome is not Outcome.KILLED]
+    explained = all(each.outcome is Outcome.SURVIVED and each.mutant.explained for each in others)
+    return explained and len(verdicts) - len(others) >= LEAST_KILLED * len(verdicts)
+
+
+def summed(verdicts: Sequence[Verdict], arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
+    """A run as it is kept."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    counts = {outcome: sum(each.outcome is outcome for each in verdicts) for outcome in Outcome}
+    return {
+        "version": RECORD_VERSION,
+        "mutants": len(verdicts),
+        "killed": counts[Outcome.KILLED],
+        "survived": counts[Outcome.SURVIVED],
+        "timed_out": counts[Outcome.TIMED_OUT],
+        "broken": counts[Outcome.BROKEN],
+        "killed_percent": round(100 * counts[Outcome.KILLED] / len(verdicts), 1),
+        "survivors": [
+            {
+                "id": each.mutant.id,
+                "outcome": str(each.outcome),
+                "why": each.mutant.why,
+                "explained": each.mutant.explained,
+            }
+            for each in verdicts
+            if each.outcome is not Outcome.KILLED
+        ],
+        "killed_by": {each.mutant.id: each.by for each in verdicts if each.outcome is Outcome.KILLED},
+        "code_is_gone": [gone.was for area in areas().values() for gone in area.gone],
+        "seed": arguments.seed,
+        "seconds": round(seconds),
+        "commit": commit.stdout.strip(),
+        "command": " ".join(["python -m tests.mutants", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "finished": datetime.now(UTC).date().isoformat(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
