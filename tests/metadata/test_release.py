@@ -14,7 +14,7 @@ from cdr_core.errors import Fenced, Refused
 from cdr_core.metadata import Attempt, Phase, Repository, SpillFile, SpillSet, SpillSetState
 from cdr_core.phases.workspace import write_json
 from cdr_core.spill import release as release_module
-from cdr_core.spill.release import delete_released, release
+from cdr_core.spill.release import attempt_of, delete_released, release
 from cdr_core.spill.reservations import Reservations
 from cdr_core.spill.tiers import Tier
 from tests.metadata.steps import begin, reach
@@ -270,3 +270,18 @@ def test_files_of_a_lost_set_that_was_found_after_all_are_those_of_the_set_that_
     assert lost.manifest == counts.manifest
     delete_released(repository, draining.recovery_id)
     assert its <= set(on_disk(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("/tier/r-1/e3/spill/file", ("/tier", 3)),
+        ("s3://bucket/w/r-1/e3/file", ("s3://bucket/w", 3)),
+        ("/tier/r-2/e3/spill/file", None),
+        ("/tier/r-1/e3/../../../file", None),
+        ("/tier/r-1/e3", None),
+        ("tier/r-1/e3/file", None),
+    ],
+)
+def test_a_path_is_an_attempts_only_below_its_epoch(name: str, found: tuple[str, int] | None) -> None:
+    assert attempt_of(name, "r-1") == found

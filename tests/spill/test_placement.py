@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cdr_core.errors import DiskFull, StorageError
 from cdr_core.spill.placement import Place
-from cdr_core.spill.reservations import Reservations
+from cdr_core.spill.reservations import Reservations, held_in
 from cdr_core.spill.set_writer import RUNS, SetWriter
 from cdr_core.spill.sets import SpillFile, SpillSet
 from cdr_core.spill.tiers import Tier
@@ -211,6 +211,15 @@ def test_a_tier_that_disappears_is_not_made_anew(tmp_path: Path, spare: bool) ->
     assert not (tmp_path / "gone").exists()
 
 
+def test_a_write_that_takes_few_bytes_at_once_goes_on_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = write(tmp_path / "plain", records(20), 4 * KIB, 16 * KIB)
+    real = os.writev
+    monkeypatch.setattr(os, "writev", lambda descriptor, pieces: real(descriptor, [pieces[0][:700]]))
+    assert contents(write(tmp_path / "set", records(20), 4 * KIB, 16 * KIB)) == contents(plain)
+
+
 @pytest.mark.seed("E17")
 def test_a_set_swept_away_under_its_writer_is_no_second_error(tmp_path: Path) -> None:
     """A zombie whose directory its successor has swept ends with its own error, and brings nothing back."""
@@ -239,14 +248,21 @@ def test_no_tier_is_asked_for_more_than_one_file_and_a_segment_ahead(tmp_path: P
     assert len(in_tiers(spill_set)) == 1
 
 
-def test_a_tier_that_had_to_be_left_is_asked_again_only_when_no_other_has_room(tmp_path: Path) -> None:
+def test_a_tier_that_had_to_be_left_is_asked_again_only_when_no_other_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No file is carried out of the same tier twice, and yet no room is wasted before giving up."""
     tiers = [Tier(str(tmp_path / "a"), 24 * KIB), Tier(str(tmp_path / "b"), 22 * KIB + 512)]
+    opened: list[str] = []
+    real = Place.prepare
+    monkeypatch.setattr(Place, "prepare", lambda self: opened.append(Path(self.tier.path).name) or real(self))
     for tier in tiers:
         Path(tier.path).mkdir()
     spill_set = write(tmp_path / "set", records(46), 1 * KIB, 10 * KIB, places(tiers))
     homes = [file.path.split("/")[-6] for file in in_tiers(spill_set)]
     assert homes == ["a", "a", "b", "b", "a"]
+    assert opened == ["a", "a", "a", "b", "b", "a"], "only the third file had to move on"
+    assert [held_in(tier) for tier in tiers] == [spilled_bytes(tier) for tier in tiers]
 
 
 def test_room_is_reserved_ahead_and_what_is_not_used_is_given_back(tmp_path: Path) -> None:

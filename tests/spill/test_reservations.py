@@ -46,6 +46,14 @@ def test_what_is_given_back_can_be_taken_again(tier: Tier) -> None:
     assert not share.take(1)
 
 
+def test_giving_back_more_than_is_held_makes_no_room(tier: Tier) -> None:
+    share = Reservations(tier, MINE, 1)
+    assert share.take(600)
+    share.give_back(700)
+    assert share.take(1000)
+    assert not share.take(1)
+
+
 def test_a_dead_attempts_reservations_are_void_but_its_files_count(tier: Tier) -> None:
     assert Reservations(tier, MINE, 1).take(900)
     left = Path(tier.path) / MINE / "e1" / "spill" / "set-a"
@@ -65,6 +73,9 @@ def test_an_older_attempt_is_turned_away_once_a_newer_one_is_at_work(tier: Tier)
     with pytest.raises(Fenced, match="a newer attempt"):
         zombie.take(10)
     assert Reservations(tier, OTHER, 1).take(10), "another recovery has epochs of its own"
+    Reservations(tier, MINE, 2).give_back(10)
+    with pytest.raises(Fenced, match="a newer attempt"):
+        zombie.take(10)
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "another version"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
-from cdr_core.errors import CdrError, Refused, SpillLost
+from cdr_core.errors import CdrError, Corrupt, Refused, SpillLost
 from cdr_core.settings import MIB
 from cdr_core.spill import set_writer
 from cdr_core.spill.set_reader import read_segment
@@ -105,6 +106,15 @@ def test_a_damaged_index_is_an_error_and_never_fewer_records(tmp_path: Path) -> 
         other = "A" if index[place] != "A" else "B"
         with pytest.raises(CdrError):
             SpillSet.from_json({**value, "index": index[:place] + other + index[place + 1 :]})
+
+
+@pytest.mark.parametrize("column", ["length", "piece_length", "run_first"])
+def test_an_index_that_does_not_add_up_is_an_error(tmp_path: Path, column: str) -> None:
+    """Its checksum is right: whoever wrote it was wrong."""
+    spill_set = write(tmp_path / "s")
+    changed = {**spill_set.columns, column: spill_set.columns[column] + 1}
+    with pytest.raises(Corrupt, match="does not add up"):
+        SpillSet.from_json(replace(spill_set, columns=changed).to_json())
 
 
 def test_a_directory_that_another_task_takes_away_is_made_again(

@@ -68,6 +68,7 @@ def test_what_other_recoveries_hold_of_a_tier_is_not_there(tmp_path: Path) -> No
     assert room_in([Tier("/a", 8 * GIB)], [dataclasses.replace(DISK, reserved=9 * GIB)]) == 0
     directory = SpillDir(str(tmp_path), 100 * KIB)
     refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB)
+    refuse_unfit([directory], str(tmp_path), 100 * KIB, KIB, MIB)
     assert Reservations(Tier(*dataclasses.astuple(directory)), "r-other", 1).take(50 * KIB)
     with pytest.raises(SettingsRefused, match=f"can take {50 * KIB} bytes besides {50 * KIB} that other recoveries"):
         refuse_unfit([directory], str(tmp_path), 60 * KIB, KIB, MIB)
