@@ -49,6 +49,9 @@ def test_completing_one_subsumes_the_older_ones() -> None:
     assert checkpoints.ready({0: 1}) == second
     assert checkpoints.complete(second) == [first]
     assert checkpoints.pending == ()
+    third, fourth = checkpoints.trigger(), checkpoints.trigger()
+    assert checkpoints.ready({0: 1}) == fourth, "the newest of those that wait for nothing"
+    assert checkpoints.complete(fourth) == [third]
 
 
 def test_the_interval_asks_for_one_at_a_time() -> None:

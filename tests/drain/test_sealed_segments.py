@@ -58,6 +58,7 @@ def test_a_whole_segment_gives_the_same_elements_in_one_pass_as_in_two(plan: Pla
     assert (one.starts.tolist(), two.starts.tolist()) == ([4, 14, 24], [14, 24])
     assert one.fingerprints[16:].tobytes() == two.fingerprints.tobytes()
     assert (whole.tally.records, rest.tally.records) == (3, 2)
+    assert one.records.tolist() == [True] * 3
 
 
 def test_a_cut_of_other_records_is_an_error(plan: Plan) -> None:

@@ -70,34 +70,50 @@ def chosen(mutants: Sequence[Mutant], only: Sequence[str] | None, sample: int | 
 
 def judged(mutants: Sequence[Mutant], jobs: int, directory: Path) -> list[Verdict] | None:
     """The verdict on each, in their order; ``None`` if tests fail without any fault."""
+    bench = _Bench(mutants)
     copies = [Copy(directory / str(number)) for number in range(min(jobs, len(mutants)))]
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
-        waiting.put(mutant)
-    verdicts: dict[str, Verdict] = {}
-    failed: list[str] = []
-
-    def work(copy: Copy) -> None:
-        said = copy.baseline(test for mutant in mutants for test in mutant.tests)
-        if said is not None:
-            failed.append(said)
-        while not failed:
-            try:
-                mutant = waiting.get_nowait()
-            except queue.Empty:
-                return
-            verdict = verdicts[mutant.id] = copy.judge(mutant)
-            print(f"{mutant.id}: {verdict.outcome} {verdict.by} ({verdict.seconds:.1f} s)", flush=True)
-
-    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    threads = [threading.Thread(target=bench.work, args=(copy,)) for copy in copies]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        print(failed[0], "These tests must pass without any mutant.", sep="\n")
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        bench.failed.append("interrupted")
+        for copy in copies:
+            copy.stop()
+        for thread in threads:
+            thread.join()
+        raise
+    if bench.failed:
+        print(bench.failed[0], "These tests must pass without any mutant.", sep="\n")
         return None
-    return [verdicts[mutant.id] for mutant in mutants]
+    return [bench.verdicts[mutant.id] for mutant in mutants]
+
+
+class _Bench:
+    """The mutants that wait for a copy of the tree, and the verdicts on the others."""
+
+    def __init__(self, mutants: Sequence[Mutant]) -> None:
+        self._tests = {test for mutant in mutants for test in mutant.tests}
+        self._waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+        for mutant in mutants:
+            self._waiting.put(mutant)
+        self.verdicts: dict[str, Verdict] = {}
+        self.failed: list[str] = []
+
+    def work(self, copy: Copy) -> None:
+        """Judge one mutant after another in a copy, unless tests fail there without any."""
+        said = copy.baseline(self._tests)
+        if said is not None:
+            self.failed.append(said)
+        while not self.failed:
+            try:
+                mutant = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            verdict = self.verdicts[mutant.id] = copy.judge(mutant)
+            print(f"{mutant.id}: {verdict.outcome} {verdict.by} ({verdict.seconds:.1f} s)", flush=True)
 
 
 def is_enough(verdicts: Sequence[Verdict]) -> bool:

@@ -53,6 +53,7 @@ class Copy:
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._root = directory, directory / "tree"
+        self._process: subprocess.Popen[str] | None = None
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in filter(None, listed.split("\0")):
             if (ROOT / name).is_file():
@@ -92,7 +93,7 @@ class Copy:
             "PYTHONPATH": os.pathsep.join([str(self._root), str(self._root / "plugins")]),
         }
         environment |= {} if keep_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"}
-        process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             [*command, "--basetemp", str(self._directory / "tmp"), *tests],
             cwd=self._root,
             env=environment,
@@ -104,13 +105,15 @@ class Copy:
         try:
             said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            self.stop()
             process.communicate()
             return None, ""
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
         return process.returncode, said
+
+    def stop(self) -> None:
+        """End the tests that run, and all that they started."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _read(status: int | None, said: str) -> tuple[Outcome, str]:
