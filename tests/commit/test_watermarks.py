@@ -90,11 +90,14 @@ def test_it_never_falls_whatever_is_said() -> None:
         assert found == sorted(found)
 
 
-WORDS = {False: [], True: [(frames.TAG_WATERMARK_STATUS, "i", -1)]}
+WORDS = {None: [], **{idle: [(frames.TAG_WATERMARK_STATUS, "i", -int(idle))] for idle in (False, True)}}
 
 
-def heard(channels: int, *words: tuple[int, int | None, bool]) -> ChannelWatermarks:
-    """The input of a subtask with so many channels, after (channel, watermark, idle) came, in this order."""
+def heard(channels: int, *words: tuple[int, int | None, bool | None]) -> ChannelWatermarks:
+    """The input of a subtask with so many channels, after (channel, watermark, idle) came, in this order.
+
+    ``None`` = that was not said.
+    """
     owned = PlanChannels.of(VirtualChannel(0, up, 0, up, 10, (0,)) for up in range(channels))
     plan: Any = SimpleNamespace(channels=owned, exchanges=[SimpleNamespace(new_up=max(channels, 1))])
     found = ChannelWatermarks(plan, np.arange(channels))
@@ -118,7 +121,8 @@ def test_a_subtasks_own_watermark_is_that_of_its_channels_with_data() -> None:
     assert heard(2, (0, 1000, False), (1, None, True)).of_input() == InputWatermark(1000)
     assert heard(2, (0, 7, True), (1, 9, True)).of_input() == InputWatermark(7, idle=True)
     assert heard(0).of_input() == InputWatermark(None, idle=True), "a subtask without data delays no other"
-    assert heard(1, (0, 7, False), (0, 9, False)).of_input() == InputWatermark(9), "the last word of a channel counts"
+    assert heard(1, (0, 7, None), (0, 9, None)).of_input() == InputWatermark(9), "the last word of a channel counts"
+    assert heard(1, (0, 7, True), (0, 9, False)).of_input() == InputWatermark(9), "it is active again"
     again = heard(2)
     again.restore(heard(2, (0, 7, True), (1, 5, False)).to_columns())
     assert again.of_input() == InputWatermark(5), "a cut keeps them"

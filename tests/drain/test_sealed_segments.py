@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cdr_core.audit.ledger import NOTHING
-from cdr_core.drain.state import DrainState
+from cdr_core.drain.state import Columns, DrainState
 from cdr_core.drain.watermarks import InputWatermark
 from cdr_core.errors import Corrupt, CorruptChannelState
 from cdr_core.kernels import frames
@@ -36,9 +36,9 @@ def segment(body: bytes, elements: int) -> Segment:
     return Segment(data, np.array([0]), np.array([len(data)]), np.array([elements]), np.arange(elements))
 
 
-def state_of(plan: Plan, elements: int) -> DrainState:
-    columns = {"line": np.array([0]), "piece_elements": np.array([elements]), "piece_first": np.array([0, 1])}
-    return DrainState(plan, SpillSet(0, (), columns, NOTHING))
+def state_of(plan: Plan, elements: int, before: Columns | None = None, line: int = 0) -> DrainState:
+    columns = {"line": np.array([line]), "piece_elements": np.array([elements]), "piece_first": np.array([0, 1])}
+    return DrainState(plan, SpillSet(0, (), columns, NOTHING), before)
 
 
 @pytest.mark.parametrize(("body", "elements"), [(2 * FRAME, 1), (2 * FRAME, 3), (FRAME + FRAME[:-1], 2)])
@@ -61,22 +61,29 @@ def test_a_whole_segment_gives_the_same_elements_in_one_pass_as_in_two(plan: Pla
     assert one.records.tolist() == [True] * 3
 
 
+def test_elements_before_a_cut_are_counted_once(plan: Plan) -> None:
+    """The set was made again, so that the cut lies inside of a segment."""
+    first = state_of(plan, 1)
+    first.taken(segment(FRAME, 1), None)
+    second = state_of(plan, 3, first.to_columns())
+    assert second.skip(0).tolist() == [1]
+    second.taken(segment(3 * FRAME, 3), second.skip(0))
+    assert second.to_columns()["delivered"].tolist() == [3]
+    assert second.tally.records == 3
+
+
 def test_a_cut_of_other_records_is_an_error(plan: Plan) -> None:
     state = state_of(plan, 3)
     state.taken(segment(3 * FRAME, 3), None)
-    before = state.to_columns()
-    assert before["delivered_lines"].tolist() == [0]
-    columns = {"line": np.array([0]), "piece_elements": np.array([3]), "piece_first": np.array([0, 1])}
-    assert DrainState(plan, SpillSet(0, (), columns, NOTHING), before).skip(0).tolist() == [3]
-    other = {**columns, "line": np.array([1])}
     with pytest.raises(Corrupt, match="a cut counts records that the spill set of subtask 0 does not hold"):
-        DrainState(plan, SpillSet(0, (), other, NOTHING), before)
+        state_of(plan, 3, state.to_columns(), line=1)
 
 
 @pytest.mark.parametrize("way", ["elements", "bytes"])
 def test_watermarks_are_noticed_also_where_bytes_are_only_counted(plan: Plan, way: str) -> None:
-    watermark = struct.pack(">ibq", 9, frames.TAG_WATERMARK, 17)
-    state = state_of(plan, 2)
+    """The last one of a channel counts."""
+    watermarks = b"".join(struct.pack(">ibq", 9, frames.TAG_WATERMARK, time) for time in (17, 19))
+    state = state_of(plan, 3)
     take = state.taken_as_bytes if way == "bytes" else state.taken
-    take(segment(FRAME + watermark, 2), None)
-    assert state.input_watermark == InputWatermark(17)
+    take(segment(FRAME + watermarks, 3), None)
+    assert state.input_watermark == InputWatermark(19)
