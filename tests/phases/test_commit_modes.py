@@ -327,10 +327,24 @@ def test_a_publication_that_fails_fails_the_drain_and_the_next_attempt_publishes
     with monkeypatch.context() as patched:
         patched.setattr(ParquetSink, "publish", lambda *_: (_ for _ in ()).throw(StorageError("the target is away")))
         with pytest.raises(StorageError, match="the target is away"):
-            finish(started)
+            inline.run(started[0], started[1], Phase.DRAIN, started[2], inline.ThreadedWorkers())
     assert manifests(out) == []
     finish(started)
     compare(output.rows(out), checkpoint, 2)
+
+
+def test_a_drain_ends_when_all_that_was_handed_over_is_published(
+    spilled: tuple[Started, FixtureCheckpoint, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the checkpoint that ends the drain is left to commit."""
+    repository, recovery, settings = spilled[0]
+    publish = ParquetSink.publish
+    monkeypatch.setattr(ParquetSink, "publish", lambda *given: (time.sleep(0.3), publish(*given))[1])
+    inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
+    published = [row.commit_id for row in repository.commit_log(recovery) if row.state is CommitState.PUBLISHED]
+    prepared = {row.checkpoint_id for row in repository.prepared(recovery)}
+    assert published == sorted(prepared)[:-1]
+    assert published
 
 
 def test_a_task_reads_a_file_back_before_a_snapshot_names_it(

@@ -16,7 +16,7 @@ from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import CdrError, JobFailed, StorageError, Unbalanced
-from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases.draining import publisher, rows, watch
 from cdr_core.phases.draining.snapshots import START, Cut, Snapshot
 from cdr_core.phases.draining.watch import DrainWatch
@@ -254,6 +254,8 @@ def test_the_spill_set_of_another_subtask_is_not_drained(spilled: Spilled) -> No
     started, _, _ = spilled
     Path(set_of(started, 0)).write_bytes(Path(set_of(started, 1)).read_bytes())
     drain(started, inline.InlineWorkers())
+    found = [each.state for each in started[0].spill_sets(started[1]) if each.subtask == 0]
+    assert found == [SpillSetState.LOST, SpillSetState.SEALED], "the rows know the new one"
     commit_and_compare(spilled)
 
 
