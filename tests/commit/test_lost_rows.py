@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.commit.committable import Committable
 from cdr_core.commit.sinks.base import COMMIT_ID
 from cdr_core.errors import InDoubt, StorageError
 from cdr_core.metadata import Phase, Repository
+from cdr_core.phases.draining.rows import prepared
 from cdr_core.phases.request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.commit.targets import ParquetTarget
@@ -85,11 +87,14 @@ def test_a_drain_that_would_go_back_behind_a_publication_stops_before_it_forgets
     """What it drained again would be published again."""
     repository, recovery, settings = behind
     number = target.properties()[COMMIT_ID]  # a checkpoint before the first output publishes nothing
+    with repository.fenced(recovery, repository.recovery(recovery).epoch) as transaction:
+        transaction.add_prepared(prepared(Committable(0, 99, ())))
     for _ in range(2):
         with pytest.raises(InDoubt, match=f"the target shows commit {number} of this recovery") as caught:
             inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
     assert (caught.value.exit_code, caught.value.retry_helps) == (3, False)
     assert (target.commits(), repository.checkpoints(recovery)) == (1, ())
+    assert [row.checkpoint_id for row in repository.prepared(recovery)] == [99]
 
 
 @pytest.mark.seed("E59")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cdr_core.commit.committable import PreparedFile, StoredChunks
 from cdr_core.errors import JobFailed
+from cdr_core.phases.draining.manifest import write_manifest
 from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots
 
 MINE = Snapshot(0, 2, "mine", START, Cut("2-mine", "set"))
@@ -30,3 +34,11 @@ def test_a_checkpoint_names_the_files_that_say_where_chunks_are(tmp_path: Path) 
     entry = CutEntry.of(stored)
     assert entry.owned == ("/w/a.chunks",)
     assert entry.read().files == files
+
+
+def test_the_manifest_of_an_earlier_try_at_a_number_is_replaced(tmp_path: Path) -> None:
+    """It was not recorded, and may hold other cuts."""
+    drive: Any = SimpleNamespace(epoch=1, workspace=SimpleNamespace(attempt=lambda *_: str(tmp_path)))
+    for position in ("first", "second"):
+        uri, sha256 = write_manifest(drive, 3, [CutEntry(0, position, "set")])
+        assert hashlib.sha256(Path(uri).read_bytes()).hexdigest() == sha256

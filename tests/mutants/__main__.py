@@ -6,26 +6,20 @@ Ends with 1 if fewer than 96 % are killed, if one that survives is not explained
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import queue
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from tests.mutants.catalogue import ROOT, Mutant, areas, catalogue, faults
+from tests.mutants.catalogue import Mutant, catalogue, faults
+from tests.mutants.record import renew, this_run
 from tests.mutants.running import Copy, Outcome, Verdict
 
 LEAST_KILLED = 0.96
-RECORD_VERSION = 1
 
 
 def main() -> int:
@@ -40,12 +34,16 @@ def main() -> int:
         verdicts = judged(mutants, arguments.jobs, Path(directory))
     if verdicts is None:
         return 1
-    summary = summed(verdicts, arguments, time.monotonic() - began)
-    print(", ".join(f"{summary[name]} {name}" for name in ("mutants", "killed", "survived", "timed_out")))
-    for survivor in summary["survivors"]:
-        print(f"  {survivor['id']}: {survivor['outcome']}, {survivor['explained'] or 'not explained'}")
-    if arguments.record is not None and not (arguments.only or arguments.sample):
-        arguments.record.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    run = this_run(
+        " ".join(["python -m tests.mutants", *sys.argv[1:]]), arguments.seed, verdicts, time.monotonic() - began
+    )
+    others = [each for each in verdicts if each.outcome is not Outcome.KILLED]
+    print(f"{len(verdicts)} mutants, {len(verdicts) - len(others)} killed, in {run.seconds} s")
+    for each in others:
+        print(f"  {each.mutant.id}: {each.outcome}, {each.mutant.explained or 'not explained'}")
+    if arguments.record is not None:
+        record = renew(arguments.record, run, verdicts)
+        print(f"recorded: {record.killed} of {record.mutants} killed, {record.not_run} never run")
     return 0 if is_enough(verdicts) else 1
 
 
@@ -55,7 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that are tested at once")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the result of all there, as JSON")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="renew the results that are kept there, as JSON")
     return parser.parse_args()
 
 
@@ -121,40 +119,6 @@ def is_enough(verdicts: Sequence[Verdict]) -> bool:
     others = [verdict for verdict in verdicts if verdict.outcome is not Outcome.KILLED]
     explained = all(each.outcome is Outcome.SURVIVED and each.mutant.explained for each in others)
     return explained and len(verdicts) - len(others) >= LEAST_KILLED * len(verdicts)
-
-
-def summed(verdicts: Sequence[Verdict], arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """A run as it is kept."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    counts = {outcome: sum(each.outcome is outcome for each in verdicts) for outcome in Outcome}
-    return {
-        "version": RECORD_VERSION,
-        "mutants": len(verdicts),
-        "killed": counts[Outcome.KILLED],
-        "survived": counts[Outcome.SURVIVED],
-        "timed_out": counts[Outcome.TIMED_OUT],
-        "broken": counts[Outcome.BROKEN],
-        "killed_percent": round(100 * counts[Outcome.KILLED] / len(verdicts), 1),
-        "survivors": [
-            {
-                "id": each.mutant.id,
-                "outcome": str(each.outcome),
-                "why": each.mutant.why,
-                "explained": each.mutant.explained,
-            }
-            for each in verdicts
-            if each.outcome is not Outcome.KILLED
-        ],
-        "killed_by": {each.mutant.id: each.by for each in verdicts if each.outcome is Outcome.KILLED},
-        "code_is_gone": [gone.was for area in areas().values() for gone in area.gone],
-        "seed": arguments.seed,
-        "seconds": round(seconds),
-        "commit": commit.stdout.strip(),
-        "command": " ".join(["python -m tests.mutants", *sys.argv[1:]]),
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "finished": datetime.now(UTC).date().isoformat(),
-    }
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 
 from tests.mutants.__main__ import chosen, is_enough
 from tests.mutants.catalogue import ROOT, Mutant, catalogue, faults
+from tests.mutants.record import renew, this_run
 from tests.mutants.running import Copy, Outcome, Verdict
 
 FAST = ("drain-due-while-pending", "sweep-unclear")
@@ -78,6 +79,18 @@ def test_enough_are_killed_and_the_others_explained() -> None:
     assert not is_enough([killed] * 24 + [replace(explained, mutant=MUTANT)])
     assert not is_enough([killed] * 24 + [replace(explained, outcome=Outcome.TIMED_OUT)])
     assert not is_enough([killed] * 24 + [replace(killed, outcome=Outcome.BROKEN)])
+
+
+def test_a_run_of_some_renews_their_results_alone(tmp_path: Path) -> None:
+    one, two = catalogue()[:2]
+    file = tmp_path / "runs.json"
+    verdicts = [Verdict(one, Outcome.SURVIVED, "", 1.0), Verdict(two, Outcome.KILLED, "tests/x.py::test_x", 1.0)]
+    renew(file, this_run("all", 1, verdicts, 2.0), verdicts)
+    later = [replace(verdicts[0], outcome=Outcome.KILLED, by="tests/y.py::test_y")]
+    record = renew(file, this_run("one", 1, later, 1.0), later)
+    assert (record.killed, record.survived, record.not_run) == (2, 0, record.mutants - 2)
+    assert [(each.id, each.by) for each in record.killed_by] == [(one.id, later[0].by), (two.id, verdicts[1].by)]
+    assert record.run.command == "one"
 
 
 def test_a_sample_is_chosen_by_its_seed() -> None:

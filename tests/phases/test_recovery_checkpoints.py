@@ -325,6 +325,9 @@ def test_spill_files_live_as_long_as_a_checkpoint_needs_them_and_go_with_the_com
     drain(started)
     assert files
     assert all(file.is_file() for file in files)
+    (row,) = [row for row in repository.checkpoints(recovery) if row.state is COMPLETED]
+    grants = [grant for each in repository.spill_sets(recovery) for grant in each.grants]
+    assert {(grant.holder, grant.durable) for grant in grants} == {(f"checkpoint-{row.checkpoint_id}", True)}
     commit(started)
     assert not any(file.exists() for file in files)
     assert {each.state for each in repository.spill_sets(recovery)} == {SpillSetState.RELEASED}

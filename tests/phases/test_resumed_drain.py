@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
+from cdr_core import settings as settings_module
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.drain.state import DrainState
 from cdr_core.errors import CdrError, JobFailed, StorageError, Unbalanced
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
+from cdr_core.phases import drain as drain_phase
 from cdr_core.phases.draining import publisher, rows, watch
+from cdr_core.phases.draining.cuts import read_cuts
 from cdr_core.phases.draining.snapshots import START, Cut, Snapshot
 from cdr_core.phases.draining.watch import DrainWatch
+from cdr_core.phases.unit import load_plan
 from cdr_core.sweep import references, sweep_recovery
 from tests.phases.test_asked_checkpoints import Poll, Script, Spilled, ask, commit_and_compare, drain, spilled, states
 from tests.support import inline
@@ -265,3 +269,29 @@ def test_a_task_that_fails_removes_the_file_that_was_open(spilled: Spilled, monk
     with pytest.raises(JobFailed, match=r"fault injected at drain\.page"):
         drain(started, inline.InlineWorkers())
     assert list(out.rglob("*.parquet")) == []
+
+
+def test_every_kept_checkpoint_has_its_snapshots_and_a_drain_goes_back_to_the_newest(
+    spilled: Spilled, take: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_RETAINED_CHECKPOINTS", "2")
+    repository, recovery, _ = spilled[0]
+    started = repository, recovery, settings_module.load()
+
+    def script(workers: Script, units: Sequence[str], _: Poll) -> None:
+        begun = workers.snapshots.take_over(units[1], 1, "task", partial(Cut, START, set_of(started, 1)))
+        take()
+        workers.snapshots.create(units[1], Snapshot(1, 2, "task", START, replace(begun.cut, position="second")))
+        take()
+        raise Stopped
+
+    with pytest.raises(JobFailed, match="Stopped"):
+        drain(started, Script(script))
+    plan = load_plan(repository.recovery(recovery).plan_uri or "")
+    cuts = [read_cuts(row, plan)[1].position for row in repository.checkpoints(recovery)]
+    assert cuts == [START, "second"]
+    real, found = drain_phase.go_back, []
+    monkeypatch.setattr(drain_phase, "go_back", lambda *given: found.append(real(*given)) or found[-1])
+    drain(started, inline.InlineWorkers())
+    assert found[0][1].position == "second"
+    commit_and_compare(spilled)
