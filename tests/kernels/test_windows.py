@@ -123,7 +123,8 @@ def test_a_length_that_no_record_has_is_not_taken_for_a_channel_that_ends_too_ea
 
 
 @pytest.mark.parametrize(
-    "bad", [frame(b"\x07"), struct.pack(">i", 0), struct.pack(">i", -5), frame(b"\x02short"), frame(b"\x00ts")]
+    "bad",
+    [frame(b"\x07"), struct.pack(">i", 0), struct.pack(">i", -5), frame(b"\x02short"), frame(b"\x00seconds")],
 )
 def test_a_frame_that_cannot_be_one_is_an_error_with_its_offset(bad: bytes) -> None:
     with pytest.raises(CorruptChannelState) as caught:
