@@ -30,6 +30,7 @@ def test_without_a_key_an_old_subtask_has_exactly_one_new_one(partitioner: Parti
             for down in range(old):
                 (single,) = new_owners(partitioner, down, old, new, 128)
                 assert 0 <= single < new
+                assert single == 0 or old == new or partitioner is not Partitioner.GLOBAL
 
 
 def test_the_same_parallelism_is_the_identity() -> None:
