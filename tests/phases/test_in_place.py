@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,61 @@ def test_rows_are_the_same_in_place_and_copied(
         assert ways["by_reference"] == ways["handed_over"]
         assert ways["spilled"] == ways["replayed"]
     assert found["true"] == found["false"] != []
+
+
+@pytest.mark.seed("000-03", "000-06")
+@pytest.mark.parametrize("parallelism", ["2", "3"])
+def test_what_fits_into_memory_never_touches_a_disk(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: str
+) -> None:
+    """Long runs stay in the source, records that are divided go to a tier of memory."""
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        monkeypatch.setenv("CDR_SPILL_DIRS", f"{memory}:64MiB,{tmp_path}")
+        started = begin(checkpoint, tmp_path / "out", parallelism)
+        inline.run_all(*started)
+        ways = routing(started)
+    assert ways["spilled"] == ways["replayed"] == 0 < ways["handed_over"]
+    assert ways["by_reference"] == (ways["handed_over"] if parallelism == "2" else 0)
+
+
+@pytest.mark.seed("000-06")
+def test_once_something_of_a_subtask_is_on_disk_nothing_more_goes_to_memory(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDR_MATERIALISE", "true")
+    monkeypatch.setenv("CDR_SPILL_FILE_SIZE", "256KiB")
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        monkeypatch.setenv("CDR_SPILL_DIRS", f"{memory}:1MiB,{tmp_path}")
+        started = begin(checkpoint, tmp_path / "out")
+        inline.run_to(Phase.SPILL, *started)
+        units = started[0].units(started[1], Phase.SPILL)
+        in_memory = [[file["memory"] for file in unit.result["files"][:-1]] for unit in units]
+        assert inline.run_all(*started)["verdict"] == "balanced"
+    assert any(in_memory[0])
+    assert all(each == sorted(each, reverse=True) for each in in_memory), "memory first, then disk, and never back"
+
+
+@pytest.mark.seed("000-04", "000-05", "000-07", "000-08")
+@pytest.mark.parametrize("scratch", ["600KiB", "64MiB"])
+def test_an_output_that_stalls_sends_what_is_fetched_to_disk_and_it_comes_back_in_order(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: Bucket, scratch: str
+) -> None:
+    """The reader goes on while there is room on scratch disk; at the end the rest is delivered from there."""
+    expected = expected_rows(checkpoint, tmp_path, monkeypatch)
+    monkeypatch.setenv("CDR_DRAIN_SCRATCH", scratch)
+    monkeypatch.setattr(delivery, "MOST_AHEAD", 1)
+    make_output_slow(monkeypatch)
+    started = begin(bucket.upload(checkpoint), tmp_path / "out")
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert output.rows(tmp_path / "out") == expected
+    ways, copied = routing(started), on_disk(started)
+    assert ways["by_reference"] > ways["spilled"] - copied == ways["replayed"] - copied > 0
+    assert ways["handed_over"] > 0
+
+
+def on_disk(started: Started) -> int:
+    """What spill copied."""
+    return sum(unit.result["on_disk"] for unit in started[0].units(started[1], Phase.SPILL))
 
 
 def unlink(files: list[Path]) -> None:
