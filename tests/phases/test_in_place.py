@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,9 @@ import pytest
 from cdr_core.errors import CdrError, DiskFull, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
 from cdr_core.phases.draining import delivery
+from cdr_core.phases.driver import Drive
 from cdr_core.phases.request import RecoveryRequest
+from cdr_core.phases.unit import run_unit
 from cdr_core.rescale import source, source_index
 from cdr_core.spill.scratch import Scratch
 from tests.drill.conftest import Rehearsal, rehearsal
@@ -158,6 +161,36 @@ def test_an_output_that_stalls_sends_what_is_fetched_to_disk_and_it_comes_back_i
 def on_disk(started: Started) -> int:
     """What spill copied."""
     return sum(unit.result["on_disk"] for unit in started[0].units(started[1], Phase.SPILL))
+
+
+class RetryingWorkers(inline.InlineWorkers):
+    """A unit that fails is done again, as Spark does."""
+
+    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        for unit in units:
+            with suppress(OSError):
+                run_unit(payload, unit, 0)
+            run_unit(payload, unit, 1)
+            on_poll()
+
+
+def test_counters_go_on_after_a_crash(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was counted up to a snapshot stays, and what is done again is not read from the start of the set."""
+    monkeypatch.setenv("CDR_OUTPUT_FILE_SIZE", "256KiB")
+    whole = begin(checkpoint, tmp_path / "whole")
+    inline.run_all(*whole)
+    started = begin(checkpoint, tmp_path / "out")
+    inline.run_to(Phase.SPILL, *started)
+
+    def fail() -> None:
+        raise OSError("the task is lost")
+
+    at_read(monkeypatch, 12, fail)
+    inline.run(*started[:2], Phase.DRAIN, started[2], RetryingWorkers())
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    first, second = routing(whole), routing(started)
+    assert second["handed_over"] == first["handed_over"], "what was in no snapshot was not counted"
+    assert first["by_reference"] <= second["by_reference"] < first["by_reference"] + 8 * 256 * 1024
 
 
 def unlink(files: list[Path]) -> None:

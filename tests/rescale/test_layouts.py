@@ -191,3 +191,43 @@ def test_fetched_bytes_are_counted_from_any_thread() -> None:
     fetches.count(3)
     fetches.count(4)
     assert fetches.bytes == 7
+
+
+def test_a_gap_that_is_longer_than_what_is_ignored_is_not_read(
+    fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads what nobody wants; a gap longer than the buffer for it would not even fit there."""
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    plan = noted(checkpoint, str(checkpoint.path), tmp_path)
+    number = max(range(len(plan.channels)), key=lambda each: int(plan.channels.bytes[each]))
+    data, asked = whole(plan, number), list[int]()
+    monkeypatch.setattr(layouts, "LONGEST_IGNORED", 100)
+    monkeypatch.setattr(layouts, "_IGNORED", memoryview(bytearray(100)))
+    read = source_index.SourceIndex.read_into
+
+    def counting(self: source_index.SourceIndex, uri: str, offset: int, targets: list[memoryview]) -> None:
+        asked.append(sum(map(len, targets)))
+        read(self, uri, offset, targets)
+
+    monkeypatch.setattr(source_index.SourceIndex, "read_into", counting)
+    starts, ends = np.array([0, 5000]), np.array([10, 5010])
+    target = bytearray(20)
+    LayoutReader(plan).read(number, starts, ends, memoryview(target))
+    assert bytes(target) == data[:10] + data[5000:5010]
+    assert sum(asked) == 20
+
+
+def test_a_stream_of_another_version_is_an_error(
+    bucket: Bucket, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "STRETCH", 1000)
+    checkpoint = fixture_checkpoint("a_p3_thr0", 2)
+    copy = checkpoint.copy(tmp_path / "source")
+    for file in copy.iterdir():
+        if file.name != "_metadata":
+            data = file.read_bytes()
+            file.unlink()
+            file.write_bytes(b"\x00\x00\x00\x01" + data[4:])
+    plan = noted(checkpoint, bucket.upload(copy), tmp_path)
+    with fetching(tmp_path), pytest.raises(CorruptChannelState, match="no stream of channel state"):
+        read_all(plan)
