@@ -180,7 +180,7 @@ class MemorySets:
                 segment = self._loaded(manifest, number, buffers)
             taken += 1
             yield number, segment
-        self._happened["segments spilled and replayed"] += routing.replayed > 0
+        self._happened["segments spilled and replayed"] += routing.spilled > 0
 
     def _length(self, manifest: str, number: int) -> int:
         return len(self.sets[manifest][1][number].body)

@@ -120,10 +120,7 @@ class RoutedSegments:
             return entry.number, entry.segment
         assert entry.kept is not None, "it is on scratch disk"
         body = self._scratch.take(entry.kept)
-        if body is None:
-            return entry.number, None
-        self._routing.replayed += len(body)
-        return entry.number, self._made(entry.number, body)
+        return entry.number, None if body is None else self._made(entry.number, body)
 
 
 class SegmentQueue(AbstractContextManager["SegmentQueue"]):
@@ -173,14 +170,17 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
                 number, segment = self._segments.take()
                 self._changed.notify_all()
             assert number == expected, "nothing overtakes"
-            if not is_replayed:
-                self._count(number)
             yield number, self._loaded(number) if segment is None else segment
+            # It is delivered: a cut that was made before does not count it.
+            self._count(number, is_replayed=is_replayed and segment is not None)
 
-    def _count(self, number: int) -> None:
-        """A segment that did not wait on scratch disk: what of it was on a disk of cdr, and what was not."""
-        length, stored = int(self._set.columns["length"][number]), int(self._stored[number])
-        on_disk = stored if stored and not self._set.files[int(self._set.columns["file"][number])].memory else 0
+    def _count(self, number: int, *, is_replayed: bool) -> None:
+        """What of a segment was on a disk of cdr, all of it if it waited on scratch disk, and what was not."""
+        length, on_disk = int(self._set.columns["length"][number]), int(self._stored[number])
+        if is_replayed:
+            on_disk = length
+        elif on_disk and self._set.files[int(self._set.columns["file"][number])].memory:
+            on_disk = 0
         self._routing.replayed += on_disk
         self._routing.handed_over += length - on_disk
 
