@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from cdr_airflow.embedded.rest import DAG
 from cdr_core.metadata import Phase
@@ -93,6 +93,7 @@ def test_the_tab_of_the_run_shows_it_draining(held: Held, screen: Screen) -> Non
     expect(tab.get_by_test_id("recovery-id")).to_have_text(held.run.recovery)
     expect(tab.get_by_test_id("state")).to_have_text("draining")
     expect(tab.get_by_test_id("phase-spill-state")).to_contain_text("done")
+    expect(tab.get_by_test_id("routing")).to_have_count(0)
     screen.take("tab")
 
 
@@ -121,6 +122,23 @@ def test_five_tasks_go_green_and_the_result_is_right(
     assert_right(held.run, expected_rows(fixture_checkpoint))
 
 
+def assert_routing_is_shown(run: Run, page: Page) -> None:
+    """A line for each counter of the receipt, in the page's format, and a bar with the shares of what was delivered."""
+    with run.live.repository() as repository:
+        receipt = repository.receipt(run.recovery)
+    assert receipt is not None
+    counted: dict[str, int] = receipt["run"]["routing"]
+    for name, size in counted.items():
+        text = page.evaluate("async (size) => (await import('/cdr/static/format.js')).bytes(size)", size)
+        row = page.get_by_test_id(f"routing-{name.replace('_', '-')}")
+        expect(row.get_by_role("cell").nth(1)).to_have_text(text)
+    parts = "(bar) => [...bar.children].map((part) => [part.className, part.offsetWidth / bar.offsetWidth])"
+    shown = dict(page.get_by_test_id("routing-bar").evaluate(parts))
+    delivered = counted["handed_over"] + counted["replayed"]
+    expected = {"handed-over": counted["handed_over"] / delivered, "replayed": counted["replayed"] / delivered}
+    assert shown == pytest.approx(expected, abs=0.01)
+
+
 def test_the_navigation_leads_to_the_recovery_and_its_receipt(held: Held, screen: Screen, tmp_path: Path) -> None:
     screen.page.get_by_role("link", name="Recoveries").click()
     screen.page.frame_locator("iframe").get_by_test_id("recovery-row").first.wait_for()
@@ -129,6 +147,7 @@ def test_the_navigation_leads_to_the_recovery_and_its_receipt(held: Held, screen
     screen.page.locator(f'[data-recovery="{held.run.recovery}"] a').click()
     expect(screen.page.get_by_test_id("verdict")).to_contain_text("Balanced")
     expect(screen.page.get_by_test_id("ledger-commit")).to_contain_text("1,878")
+    assert_routing_is_shown(held.run, screen.page)
     screen.take("recovery", full=True)
     with screen.page.expect_download() as download:
         screen.page.get_by_test_id("download-receipt").click()

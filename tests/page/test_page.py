@@ -188,6 +188,8 @@ def test_a_done_recovery_has_its_verdict_ledger_flow_and_receipt(page: Sample) -
     assert receipt.headers["content-disposition"] == f'attachment; filename="cdr-receipt-{page.done}.json"'
     assert receipt.json()["recovery"]["id"] == page.done
     assert receipt.json()["records"]["published"] == answer["records"]
+    assert answer["routing"] == receipt.json()["run"]["routing"]
+    assert answer["routing"]["handed_over"] + answer["routing"]["replayed"] > answer["bytes"], "lengths count too"
 
 
 def test_a_failed_recovery_says_why_and_how_to_go_on_and_claims_nothing(page: Sample) -> None:
@@ -196,6 +198,7 @@ def test_a_failed_recovery_says_why_and_how_to_go_on_and_claims_nothing(page: Sa
     assert f"cdr resume {page.failed}" in answer["hint"]
     assert (answer["records"], answer["bytes"], answer["verdict"], answer["receipt"]) == (None, None, None, False)
     assert [each["records"] for each in answer["flow"]] == [None], "nobody has counted, which is not zero"
+    assert answer["routing"] is None
     missing = page.server.get(f"/api/v1/recoveries/{page.failed}/receipt")
     assert missing.status_code == 404
     assert "no receipt" in missing.json()["error"]

@@ -29,6 +29,9 @@ from cdr_core.metadata import (
     Command,
     CommandState,
     DrillOutcome,
+    Phase,
+    PhaseProgress,
+    PhaseState,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
     RecoveryState,
@@ -132,6 +135,29 @@ def test_what_nobody_has_counted_is_unknown_and_what_was_counted_as_nothing_is_z
     assert flow.picture(exchange(3, 2), None)[0]["records"] is None
     assert flow.picture(exchange(3, 2), [])[0]["records"] == 0
     assert flow.picture(None, None) == []
+
+
+COUNTED = {"by_reference": 70, "handed_over": 90, "spilled": 30, "replayed": 10}
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "shown"),
+    [
+        (PhaseState.DONE, {"records": 5, "routing": COUNTED}, COUNTED),
+        (PhaseState.DONE, {"records": 5}, None),
+        (PhaseState.RUNNING, {"records": 5, "routing": COUNTED}, None),
+        (PhaseState.PENDING, None, None),
+    ],
+    ids=["counted", "earlier version", "running", "pending"],
+)
+def test_routing_is_told_once_a_drain_that_counts_is_done(
+    state: PhaseState, result: dict[str, Any] | None, shown: dict[str, int] | None
+) -> None:
+    def row(phase: Phase) -> PhaseProgress:
+        mine = (state, result) if phase is Phase.DRAIN else (PhaseState.DONE, {"records": 5})
+        return PhaseProgress(phase, mine[0], 2, 2, 100, 100, 5, {}, mine[1], None, None)
+
+    assert views.routing([row(phase) for phase in Phase]) == shown
 
 
 def test_labels_of_metrics_are_escaped_and_every_state_has_a_sample() -> None:

@@ -66,6 +66,7 @@ def detail(
         "bytes": None if source is None else source.bytes,
         "flow": flow.picture(recovery.plan_summary, flows),
         "ledger": views.ledger(sums),
+        "routing": views.routing(line.phases),
         "attempts": views.attempts(rows.attempts(recovery_id), now),
         "checkpoints": _checkpoints(checkpoints[-MOST_CHECKPOINTS:], settings, exports, recovery_id),
         "checkpoints_in_all": len(checkpoints),

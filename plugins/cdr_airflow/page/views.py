@@ -34,7 +34,7 @@ _GO_ON = (
     "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept. "
     "If other options are needed, start over."
 )
-_READ, _COMMIT = 0, 4
+_READ, _DRAIN, _COMMIT = 0, 3, 4
 
 
 def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
@@ -108,6 +108,13 @@ def ledger(sums: Sequence[LedgerSum]) -> list[dict[str, Any]]:
             }
         )
     return answer
+
+
+def routing(phases: Sequence[PhaseProgress]) -> dict[str, int] | None:
+    """Bytes by the way they took; ``None`` before the drain is done, and where its version did not count them."""
+    drain = phases[_DRAIN]
+    counted: dict[str, int] | None = (drain.result or {}).get("routing")
+    return counted if drain.state is PhaseState.DONE else None
 
 
 def attempts(rows: Sequence[Attempt], now: datetime) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import { ago, bytes, count, DASH, duration, kind, tail, time, word } from "./for
 import { checkpoints } from "./checkpoints.js";
 import { evidence } from "./evidence.js";
 import { flow } from "./flow.js";
+import { routing } from "./routing.js";
 import { startOver } from "./start-over.js";
 import { timeline } from "./timeline.js";
 
@@ -24,6 +25,7 @@ export function recovery(id, crumbs = true) {
         startOver(answer, memory.over, refresh),
         card("Phases", "phases", timeline(answer)),
         h("div", { class: "columns" }, flowCard(answer), ledger(answer)),
+        routing(answer),
         evidence(answer),
         checkpoints(answer, memory, refresh),
         attempts(answer),
