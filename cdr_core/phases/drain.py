@@ -109,7 +109,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         {
             "records": ledger.records,
             "checkpoints": number,
-            ROUTING: _routing(drive, results),
+            **_routing(drive, results),
             **recorded(plan, ledger, by_channel=False),
         },
         record,
@@ -117,11 +117,16 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     )
 
 
-def _routing(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The ways that the bytes of all subtasks took, those that `spill` wrote to disks among them."""
-    found = {field.name: sum(each.get(ROUTING, {}).get(field.name, 0) for each in results) for field in fields(Routing)}
-    written = sum(each.get("on_disk", 0) for each in drive.results(Phase.SPILL))
-    return {**found, "spilled": found["spilled"] + written}
+def _routing(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """The ways that the bytes of all subtasks took, those that `spill` wrote to disks among them; left out where an
+    earlier version did some of it, which counted nothing.
+    """
+    spilled = drive.results(Phase.SPILL)
+    if not all(ROUTING in each for each in results) or not all("on_disk" in each for each in spilled):
+        return {}
+    found = {field.name: sum(each[ROUTING][field.name] for each in results) for field in fields(Routing)}
+    written = sum(each["on_disk"] for each in spilled)
+    return {ROUTING: {**found, "spilled": found["spilled"] + written}}
 
 
 def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], None]]:
