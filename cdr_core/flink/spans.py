@@ -1,4 +1,4 @@
-"""Channel state of which only stretches are at hand: ranges that were fetched or staged, each a byte array."""
+"""Channel state of which only stretches are at hand: ranges that were fetched, each a byte array."""
 
 from __future__ import annotations
 

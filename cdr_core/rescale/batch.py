@@ -1,6 +1,6 @@
 """Many virtual channels opened at once: where the bytes of each lie in memory, as columns.
 
-Files are mapped, remote stretches fetched or staged, once per object; per channel there are only rows of arrays. A
+Files are mapped, remote stretches fetched, once per object; per channel there are only rows of arrays. A
 channel that is damaged, or that the kernel is in doubt about, is opened alone, as ever, which raises what is wrong.
 """
 

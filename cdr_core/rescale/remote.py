@@ -107,10 +107,6 @@ class FetchedObjects:
         """How many were fetched."""
         return sum(each.bytes for each in self._objects.values())
 
-    def limit(self, location: FileLocation) -> int:
-        """Bytes that are there of the stream at a location."""
-        return stream_size(location, self.size(location.uri))
-
     def size(self, uri: str) -> int:
         """Bytes of an object."""
         return self._object(uri).stat.size

@@ -61,7 +61,7 @@ def _local(bench: Bench) -> Figure:
 
 
 def _afar(bench: Bench) -> Figure:
-    """From a real S3 server, which has no room for the output as well; the source is staged first."""
+    """From a real S3 server, which has no room for the output as well."""
     from tests.support.bucket import running_bucket
 
     folder = checkpoint(bench.scratch / "afar", bench.sizes.bound, bench.before, "900-1100")
