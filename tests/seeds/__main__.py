@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,13 @@ def summary(done: list[Run], busy: int, jobs: int, first: int) -> dict[str, Any]
         "cores": os.cpu_count(),
         "seed_002_says": BASELINE,
     }
+
+
+def origin() -> dict[str, Any]:
+    """What was run, of which state of the code, and when."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    command = " ".join(["python -m tests.seeds", *sys.argv[1:]])
+    return {"commit": commit, "command": command, "finished": datetime.now(UTC).date().isoformat()}
 
 
 def sentence(value: dict[str, Any]) -> str:
@@ -154,7 +163,7 @@ def main() -> int:
             value = summary(done, busy, wish.jobs, wish.first)
             over = bool(wish.minutes) and time.monotonic() - begin > wish.minutes * 60
             if len(done) % SAY_EVERY == 0 or over or len(done) == wish.runs:
-                wish.record.write_text(json.dumps(value, indent=2) + "\n")
+                wish.record.write_text(json.dumps(value | origin(), indent=2) + "\n")
                 print(sentence(value), flush=True)
             if over:
                 break
