@@ -37,7 +37,7 @@ from cdr_core.rescale.parallelism import parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.remote import is_remote, state_files
 from cdr_core.rescale.scan_batch import Scanned, require_all_bytes, require_every_channel, scan_channels
-from cdr_core.rescale.scanning import scan_channel
+from cdr_core.rescale.scanning import WORTH_A_SUM, scan_channel
 from cdr_core.rescale.source import open_planned
 from cdr_core.rescale.source_index import make_index
 from cdr_core.rescale.spec import parse_spec
@@ -190,12 +190,14 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     numbers = np.arange(unit["first"], unit["end"])
     meter = Meter(job, unit_of(name), int(plan.channels.bytes[numbers].sum()))
     salvages = job.on_corrupt == QUARANTINE
+    # A split of a channel that has one owner can be a segment of the drain, which reads it where it lies.
+    in_segments = (plan.channels.owner_count == 1) & (not salvages and job.segment_size >= WORTH_A_SUM)
+    longer = numbers[in_segments[numbers] & (plan.channels.bytes[numbers] > job.segment_size)]
 
     def alone(number: int) -> Mapping[str, Any]:
         if salvages:
             return put_aside(job, plan, number, name, drops.get(number, ()), meter.add)
-        # A split of a channel that has one owner can be a segment of the drain, which reads it where it lies.
-        most = min(plan.split_size, job.segment_size) if plan.channels.owner_count[number] == 1 else plan.split_size
+        most = min(plan.split_size, job.segment_size) if in_segments[number] else plan.split_size
         return scan_channel(plan, number, drops.get(number, ()), meter.add, most)
 
     scanned = scan_channels(
@@ -203,7 +205,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         batch_source(plan, job.phase),
         numbers,
         alone,
-        frozenset(drops),
+        frozenset(drops) | frozenset(longer.tolist()),
         meter.add,
         decodes=salvages,
         shown=shows_values(job.target),

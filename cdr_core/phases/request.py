@@ -150,8 +150,11 @@ def _stored_at_most(plan: Plan, settings: Settings) -> int:
     """Bytes that spill sets may have to hold: all but those that are sure to be read from the source in place."""
     channels = plan.channels
     whole = (channels.owner_count == 1) & (line_rules(plan, channels.line_first[:-1]) == KEPT_RULE)
-    in_place = whole & (channels.bytes >= WORTH_A_SUM) & (not settings.materialise and _lasts(plan, settings))
-    return int(channels.bytes[~in_place].sum())
+    refers = not settings.materialise and settings.segment_size >= WORTH_A_SUM and _lasts(plan, settings)
+    in_place = whole & (channels.bytes >= WORTH_A_SUM) & refers
+    # The last segment of a channel may be too short to be referred to.
+    rests = int((in_place & (channels.bytes > settings.segment_size)).sum()) * (WORTH_A_SUM - 1)
+    return int(channels.bytes[~in_place].sum()) + rests
 
 
 def _lasts(plan: Plan, settings: Settings) -> bool:

@@ -72,7 +72,7 @@ def scan_channel(
     plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, most: int | None = None
 ) -> dict[str, Any]:
     """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
-    place. Splits have the plan's size, or ``most`` bytes.
+    place. Splits have at most the plan's size, or ``most`` bytes, unless one element is longer.
     """
     channel, split_size = open_whole(plan, number), most or plan.split_size
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)

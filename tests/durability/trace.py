@@ -21,18 +21,25 @@ _DESCRIPTOR = re.compile(r"^(?:\d+|AT_FDCWD)<([^>]*)>")
 _PATH = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _DONE = re.compile(r"\) += (-?\d+)")
 _UNFINISHED = "<unfinished ...>"
-_WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "ftruncate", "copy_file_range", "sendfile"})
+_WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "ftruncate", "copy_file_range", "sendfile"})
+_READS = frozenset({"read", "readv", "pread64", "preadv", "preadv2"})
+_OFFSET = re.compile(r", (\d+)\) += \d+")
+_OFFSET_BEFORE_FLAGS = re.compile(r", (\d+), \w+\) += \d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One system call that succeeded: where in the trace it began and ended, and the paths it was given."""
+    """One system call that succeeded: where in the trace it began and ended, the paths it was given, what it returned,
+    and its last argument if that is a number: of a read or write at a place, the place.
+    """
 
     name: str
     paths: tuple[str, ...]
     began: int
     ended: int
     creates: bool
+    returned: int = 0
+    offset: int = -1
 
 
 @dataclass(slots=True)
@@ -69,9 +76,12 @@ def calls(lines: Iterable[str]) -> Iterator[Call]:
         done = _DONE.search(arguments)
         if done is not None and int(done.group(1)) >= 0:
             descriptor = _DESCRIPTOR.match(arguments)
-            found = _PATH.findall(arguments) if name not in _WRITES and "sync" not in name else []
+            found = _PATH.findall(arguments) if name not in _WRITES | _READS and "sync" not in name else []
             paths = tuple(found) or ((descriptor.group(1),) if descriptor else ())
-            yield Call(name, paths, began, number, "O_CREAT" in arguments or name == "creat")
+            place = (_OFFSET_BEFORE_FLAGS if name.endswith("v2") else _OFFSET).search(arguments)
+            creates = "O_CREAT" in arguments or name == "creat"
+            offset = int(place.group(1)) if place else -1
+            yield Call(name, paths, began, number, creates, int(done.group(1)), offset)
 
 
 def history(lines: Iterable[str], is_ours: Callable[[str], bool]) -> History:

@@ -16,6 +16,11 @@ def manifest(directory: Path) -> dict[str, Any] | None:
     return value
 
 
+def files_of(manifest: bytes) -> list[str]:
+    """The data files that a manifest lists, in order; their place is in the table."""
+    return [file["path"] for file in json.loads(manifest)["files"]]
+
+
 def rows(directory: Path) -> list[dict[str, Any]]:
     """All visible rows."""
     value = manifest(directory)

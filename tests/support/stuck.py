@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import threading
@@ -52,14 +53,21 @@ def frozen_disk(folder: Path) -> Iterator[FrozenDisk]:
     pytest.skip("no file system can be made and mounted here")
 
 
+_FETCH = re.compile(rb"^GET /(\S+?)(?:\?\S*)? HTTP/.*?\r\nrange: *bytes=(\d+)-(\d+)\r\n", re.DOTALL | re.IGNORECASE)
+
+
 class HoldingProxy:
-    """Passes bytes between clients and a server on loopback; while it holds, requests that upload wait."""
+    """Passes bytes between clients and a server on loopback; while it holds, requests that upload wait.
+
+    ``fetched`` are the ranges that were asked for: the key with its bucket, the first byte, and one behind the last.
+    """
 
     def __init__(self, port: int) -> None:
         self._server_port = port
         self._released = threading.Event()
         self._released.set()
         self.held = threading.Event()
+        self.fetched: list[tuple[str, int, int]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -92,6 +100,8 @@ class HoldingProxy:
     def _pump(self, source: socket.socket, target: socket.socket, requests: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                if requests and (fetch := _FETCH.search(data)):
+                    self.fetched.append((fetch.group(1).decode(), int(fetch.group(2)), int(fetch.group(3)) + 1))
                 if requests and data.startswith(b"PUT ") and not self._released.is_set():
                     self.held.set()
                     self._released.wait()
