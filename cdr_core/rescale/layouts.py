@@ -144,7 +144,7 @@ class _Wanted:
 
 
 class LayoutReader:
-    """Reads ranges of channels where they lie; what it fetches counts as the unit's. For one thread."""
+    """Reads ranges of channels where they lie; what it fetches counts as the unit's. For any thread."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._index = plan, index_of(plan.metadata_sha256)
@@ -153,9 +153,10 @@ class LayoutReader:
 
     def layout(self, number: int) -> ChannelLayout | None:
         """That of a channel; pieces of one come in a row."""
-        if self._last[0] != number:
-            self._last = number, layout_of(self._plan, number)
-        return self._last[1]
+        last = self._last
+        if last[0] != number:
+            self._last = last = number, layout_of(self._plan, number)
+        return last[1]
 
     def lasts(self, number: int) -> bool:
         """Whether the drain may read the channel in place."""

@@ -1,7 +1,7 @@
 """Where the next page goes: to memory, to disk, or to disk behind what waits there.
 
 The three paths keep one order because a page may only pass through memory while nothing older lies on disk. The
-decision knows nothing of pages, files or consumers. No phase uses it yet.
+decision knows nothing of pages, files or consumers: spill asks it for files in tiers, drain for what it has fetched.
 """
 
 from __future__ import annotations
