@@ -28,8 +28,9 @@ from cdr_core.rescale.scanning import NO_SUM, Seen
 from cdr_core.rescale.select_batch import BatchSelector, Selected, SplitRows
 from cdr_core.rescale.selection import Selector
 from cdr_core.rescale.source_index import index_of
-from cdr_core.storage import join, storage_for
+from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.columns import decode_columns, encode_columns, read_columns, read_file
+from cdr_core.storage.local import map_file
 from cdr_core.storage.making import making
 
 Longs = npt.NDArray[np.int64]
@@ -178,7 +179,7 @@ class Blocks:
         """Bytes that the task may hold."""
         return self._job.memory_budget
 
-    def load(self, number: int) -> tuple[Columns, bytes | None]:
+    def load(self, number: int) -> tuple[Columns, npt.NDArray[np.uint8] | None]:
         """A block, and the bytes of its carried parts, if it has any."""
         row = {name: int(column[number]) for name, column in self._rows.items()}
         file = self._files[row["file"]]
@@ -188,7 +189,8 @@ class Blocks:
             data = _checked(file["selection"], row["begin"], row["end"], row["crc32c"])
             carried = None
             if row["carried_end"] > row["carried_begin"]:
-                carried = _checked(file["carried"], row["carried_begin"], row["carried_end"], row["carried_crc32c"])
+                place = file["carried"], row["carried_begin"], row["carried_end"]
+                carried = _mapped(*place, row["carried_crc32c"])
             return decode_columns(data)[1], carried
         except (StorageError, Unreadable):
             self.made_again += 1
@@ -208,6 +210,16 @@ class Blocks:
 def _checked(uri: str, begin: int, end: int, crc32c: int) -> bytes:
     data = storage_for(uri).read(uri, begin, end - begin)
     if google_crc32c.value(data) != crc32c:
+        raise StorageError(f"{uri} is damaged")
+    return data
+
+
+def _mapped(uri: str, begin: int, end: int, crc32c: int) -> npt.NDArray[np.uint8]:
+    """As :func:`_checked`; a file of this host takes no memory, however much of it is carried."""
+    if not is_local(uri):
+        return np.frombuffer(_checked(uri, begin, end, crc32c), np.uint8)
+    data = np.asarray(map_file(uri))[begin:end]
+    if len(data) != end - begin or google_crc32c.value(data) != crc32c:
         raise StorageError(f"{uri} is damaged")
     return data
 

@@ -227,15 +227,14 @@ class _Block:
     kinds: Longs
 
     @classmethod
-    def of(cls, columns: Mapping[str, npt.NDArray[Any]], carried: bytes | None) -> _Block:
+    def of(cls, columns: Mapping[str, npt.NDArray[Any]], carried: Bytes | None) -> _Block:
         run_first, runs = columns["run_first"], columns["runs"]
         places = np.full(runs.shape[1], -1, np.int64)
         if carried is not None:
             mine = np.repeat(columns["carried"], np.diff(run_first))
             lengths = np.where(mine, runs[1] - runs[0], 0)
             places[mine] = (np.cumsum(lengths) - lengths)[mine]
-        memory = None if carried is None else np.frombuffer(carried, np.uint8)
-        own = columns["line"], columns["split"], run_first, runs, places, columns["damaged"], memory
+        own = columns["line"], columns["split"], run_first, runs, places, columns["damaged"], carried
         if "summed" not in columns:  # the version before filtered
             return cls(*own, *_no_sums())
         return cls(*own, columns["summed"], columns["crc32c"], columns["sums"], columns["kinds"])

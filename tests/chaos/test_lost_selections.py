@@ -38,9 +38,9 @@ def hurt(uri: str, how: str) -> None:
         assert storage.create(uri, DAMAGES[how](data))
 
 
-def filtered(checkpoint: FixtureCheckpoint, to: Path) -> Started:
+def filtered(checkpoint: FixtureCheckpoint, to: Path, source: str = "") -> Started:
     """A recovery that is ready to be spilled."""
-    request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{to}")
+    request = RecoveryRequest(source or str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{to}")
     started = inline.start(request)
     for phase in (Phase.READ, Phase.FILTER):
         inline.run(started[0], started[1], phase, started[2])
@@ -98,6 +98,6 @@ def test_on_s3_the_runs_and_their_carried_bytes_are_verified_and_made_again(
     monkeypatch.setenv("CDR_WORKSPACE", bucket.uri())
     monkeypatch.setenv("CDR_SCRATCH", str(tmp_path / "scratch"))
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    started = filtered(checkpoint, tmp_path / "out")
+    started = filtered(checkpoint, tmp_path / "out", bucket.upload(checkpoint.path))
     hurt(left_by_filter(started, what)[0], how)
     assert finish(started, checkpoint, tmp_path / "out") > 0
