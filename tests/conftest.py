@@ -91,13 +91,19 @@ def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 
 
 @pytest.fixture
-def bucket(_s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(_s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A bucket of a real S3 server, which the settings of the test and of its children lead to."""
-    from cdr_core.rescale import source_index
-
     for name, value in _s3.environment.items():
         monkeypatch.setenv(name, value)
-    yield _s3
-    # A worker process serves one recovery and keeps the index of its source; a test that runs units in this
-    # process is such a worker, and the next test may read the same checkpoint at another address.
-    source_index._indexes.clear()
+    return _s3
+
+
+@pytest.fixture(autouse=True)
+def _no_source_index() -> Iterator[None]:
+    """A worker process serves one recovery and keeps the index of its source; a test that runs units in this process is
+    such a worker, and the next test may read the same checkpoint at another address.
+    """
+    from cdr_core.rescale.source_index import use_index
+
+    yield
+    use_index("", "")

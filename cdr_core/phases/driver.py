@@ -39,6 +39,7 @@ from cdr_core.phases.versions import refuse_other_version
 from cdr_core.phases.workers import Workers
 from cdr_core.phases.workspace import Workspace, write_json
 from cdr_core.rescale.plan import Plan
+from cdr_core.rescale.source_index import use_index
 from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import storage_for
@@ -323,6 +324,7 @@ def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
     sweep_before(drive)
     forget_earlier_units(drive)
     module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
+    use_index(drive.recovery.source.metadata_sha256, drive.sources)
     units: dict[str, Any] = module.prepare(drive)
     total = len(units), _expected_bytes(drive)
     with drive.fenced() as transaction:

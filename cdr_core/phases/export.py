@@ -45,7 +45,7 @@ from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.sides import Borders, borders
 from cdr_core.rescale.source import open_planned
-from cdr_core.rescale.source_index import use_index
+from cdr_core.rescale.source_index import using_index
 from cdr_core.rescale.spec import parse_spec
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.sets import WITHOUT_REFERENCES, SpillSet
@@ -66,6 +66,12 @@ class Exported:
 def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: int, directory: str) -> Exported:
     """Write a complete recovery checkpoint to an empty or new directory; ``_metadata`` comes last and exclusively."""
     recovery = repository.recovery(recovery_id)
+    with using_index(recovery.source.metadata_sha256, str((recovery.plan_summary or {}).get(SOURCES, ""))):
+        return _export(repository, recovery, checkpoint_id, directory)
+
+
+def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, directory: str) -> Exported:
+    recovery_id = recovery.id
     rows = {row.checkpoint_id: row for row in repository.checkpoints(recovery_id)}
     row = rows.get(checkpoint_id)
     if row is None or row.state is not RecoveryCheckpointState.COMPLETED:
@@ -79,7 +85,6 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
-    use_index(plan.metadata_sha256, str((recovery.plan_summary or {}).get(SOURCES, "")))
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
     _refuse_blocked(blocked(source, parallelism))

@@ -35,7 +35,7 @@ from cdr_core.rescale.grouping import group_ends
 from cdr_core.rescale.other_elements import SUMMED_UP, carried_by, line_rules
 from cdr_core.rescale.plan import Plan
 from cdr_core.rescale.scan_batch import Scanned
-from cdr_core.rescale.source_index import index_of, use_index
+from cdr_core.rescale.source_index import index_of
 from cdr_core.storage import join
 from cdr_core.storage.columns import write_columns
 from cdr_core.storage.making import making
@@ -48,7 +48,6 @@ Longs = npt.NDArray[np.int64]
 
 def prepare(drive: Drive) -> dict[str, Any]:
     """The splits that read found."""
-    use_index(drive.plan.metadata_sha256, drive.sources)
     whole = index_of(drive.plan.metadata_sha256).is_remote
     found = [
         msgspec.to_builtins(source)

@@ -84,9 +84,9 @@ class ChannelLayout:
                 low = high
 
 
-def layout_of(plan: Plan, number: int) -> ChannelLayout | None:
+def layout_of(plan: Plan, number: int, index: SourceIndex) -> ChannelLayout | None:
     """The layout of a virtual channel whose state is in objects that `read` looked at; ``None`` in any doubt."""
-    checkpoint, index = open_planned(plan.checkpoint, plan.metadata_sha256), index_of(plan.metadata_sha256)
+    checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     starts: list[Longs] = []
     lengths: list[Longs] = []
     headers: list[tuple[str, int]] = []
@@ -155,7 +155,7 @@ class LayoutReader:
         """That of a channel; pieces of one come in a row."""
         last = self._last
         if last[0] != number:
-            self._last = last = number, layout_of(self._plan, number)
+            self._last = last = number, layout_of(self._plan, number, self._index)
         return last[1]
 
     def lasts(self, number: int) -> bool:
@@ -294,7 +294,8 @@ def open_whole(plan: Plan, number: int) -> ChannelBytes:
     """A channel that will be read once from its start: streamed, where a unit would have to fetch much of it."""
     fetches = unit_fetches()
     if fetches is not None and int(plan.channels.bytes[number]) > STRETCH:
-        layout = layout_of(plan, number)
+        index = index_of(plan.metadata_sha256)
+        layout = layout_of(plan, number, index)
         if layout is not None and all(map(is_remote, layout.uris)):
-            return StreamedChannel(layout, index_of(plan.metadata_sha256), fetches, place(plan, number))
+            return StreamedChannel(layout, index, fetches, place(plan, number))
     return open_channel(plan, number)

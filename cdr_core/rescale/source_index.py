@@ -1,15 +1,17 @@
 """The objects that hold a checkpoint's channel state, as `read` found them: size, ETag and, where it could, a pin.
 
 A pin is a hard link in the workspace: what tidies up the source cannot take a pinned file away. The index is a file of
-the workspace. A worker is told of it once, before a unit of the recovery; everything below opens objects through it, in
-whatever thread. An object that has another ETag by now was changed, and is refused; of a file the sums tell.
+the workspace. A worker is told of it before a unit of the recovery, a driver before a phase; everything below opens
+objects through it. An object that has another ETag by now was changed, and is refused; of a file the sums tell.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 
@@ -131,22 +133,29 @@ def _pinned(uris: Sequence[str], directory: Path | None) -> dict[str, str]:
     return links
 
 
-_indexes: dict[str, str] = {}
-"""By the SHA-256 of a checkpoint's metadata."""
+_in_use: ContextVar[tuple[str, str]] = ContextVar("cdr_source_index", default=("", ""))
+"""The SHA-256 of a checkpoint's metadata, and its index: of this thread, as several recoveries may share a process."""
 
 
 def use_index(metadata_sha256: str, index: str) -> None:
-    """From now on, objects of this checkpoint are read as the index says; without one, where they lie."""
-    if index:
-        _indexes[metadata_sha256] = index
-    else:
-        _indexes.pop(metadata_sha256, None)
+    """From now on, this thread reads objects of this checkpoint as the index says; without one, where they lie."""
+    _in_use.set((metadata_sha256, index))
+
+
+@contextmanager
+def using_index(metadata_sha256: str, index: str) -> Iterator[None]:
+    """As :func:`use_index`, while the block runs: a process that serves users goes on to other checkpoints."""
+    token = _in_use.set((metadata_sha256, index))
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
 
 
 def index_of(metadata_sha256: str) -> SourceIndex:
     """What `read` noted of the objects of a checkpoint; nothing outside of a recovery."""
-    uri = _indexes.get(metadata_sha256)
-    return _load(uri) if uri else NO_INDEX
+    checkpoint, uri = _in_use.get()
+    return _load(uri) if uri and checkpoint == metadata_sha256 else NO_INDEX
 
 
 @lru_cache(maxsize=4)

@@ -43,10 +43,11 @@ def trace_recovery(root: Path) -> History:
 
 def is_needed(path: str) -> bool:
     """Everything below a recovery's attempts and in the target, but what no row and no manifest names: files on their
-    way to a name, how far a task is, and which tasks have begun; a later attempt reads none of these.
+    way to a name, how far a task is, and which tasks have begun; a later attempt reads none of these. Pins are links to
+    the source, whose bytes are somebody else's to sync.
     """
     name = path.rpartition("/")[2]
-    passing = ("/spark/", "/running/", "/drain/started")
+    passing = ("/spark/", "/running/", "/drain/started", "/read/pins/")
     return not (name.endswith(".tmp") or any(each in path for each in passing))
 
 

@@ -63,7 +63,7 @@ def test_ranges_read_in_place_are_the_bytes_of_the_channel(
             path.unlink()
     reader, laid_out = LayoutReader(plan), 0
     for number, data in expected.items():
-        layout = layout_of(plan, number)
+        layout = layout_of(plan, number, index_of(plan.metadata_sha256))
         if layout is None:
             continue
         laid_out += 1
@@ -166,7 +166,7 @@ def test_an_object_that_is_gone_or_changed_is_named(
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     plan = noted(checkpoint, bucket.upload(checkpoint.path), tmp_path)
     number = max(range(len(plan.channels)), key=lambda each: int(plan.channels.bytes[each]))
-    layout = layout_of(plan, number)
+    layout = layout_of(plan, number, index_of(plan.metadata_sha256))
     assert layout is not None
     for uri in layout.uris:
         data = bucket.get(uri)
@@ -182,7 +182,7 @@ def test_where_nothing_was_noted_there_is_no_layout(fixture_checkpoint: FixtureC
     plan = noted(checkpoint, str(checkpoint.path), tmp_path)
     assert index_of(plan.metadata_sha256).objects
     use_index(plan.metadata_sha256, "")
-    assert layout_of(plan, 0) is None
+    assert layout_of(plan, 0, index_of(plan.metadata_sha256)) is None
     assert not LayoutReader(plan).lasts(0)
 
 
