@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from cdr_core import settings as settings_module
@@ -21,7 +22,7 @@ from cdr_core.phases.request import RecoveryRequest
 from cdr_core.phases.unit import run_unit
 from cdr_core.phases.workspace import read_json
 from cdr_core.settings import Settings
-from cdr_core.spill.set_reader import Segment
+from cdr_core.spill.set_reader import SourceBytes
 from cdr_core.spill.sets import SpillSet
 from tests.seeds.expected import compare, records_of
 from tests.support import inline, output
@@ -154,15 +155,15 @@ def test_a_segment_that_cannot_be_read_fails_the_drain_with_its_cause(
     """The reader's thread hands its error to the task and the attempt fails; the next one ends well."""
     source = generated(tmp_path / "chk", "3", "60kB")
     started = spilled(source, tmp_path / "out")
-    real = delivery.read_segment
+    real = delivery.read_body
 
-    def fails(spill_set: SpillSet, number: int, *, positions: bool = True) -> Segment:
+    def fails(spill_set: SpillSet, number: int, source: SourceBytes) -> npt.NDArray[np.uint8]:
         if number == 3:
             raise OSError("the disk is away")
-        return real(spill_set, number, positions=positions)
+        return real(spill_set, number, source)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delivery, "read_segment", fails)
+        patch.setattr(delivery, "read_body", fails)
         with pytest.raises(JobFailed, match="the disk is away"):
             inline.run(started[0], started[1], Phase.DRAIN, started[2])
     assert "the disk is away" in (started[0].recovery(started[1]).error or "")
