@@ -156,6 +156,8 @@ def test_an_output_that_stalls_sends_what_is_fetched_to_disk_and_it_comes_back_i
     ways, copied = routing(started), on_disk(started)
     assert ways["by_reference"] > ways["spilled"] - copied == ways["replayed"] - copied > 0
     assert ways["handed_over"] > 0
+    run = (started[0].receipt(started[1]) or {})["run"]
+    assert run["fetched_bytes"] > 1.9 * ways["by_reference"], "once by read, once by drain"
 
 
 def on_disk(started: Started) -> int:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdr_core.errors import DiskFull, StorageError
-from cdr_core.spill.placement import Place
+from cdr_core.spill.placement import Place, SetFiles
 from cdr_core.spill.reservations import Reservations, held_in
 from cdr_core.spill.set_writer import RUNS, SetWriter
 from cdr_core.spill.sets import SpillFile, SpillSet
@@ -283,3 +283,25 @@ def test_room_is_reserved_ahead_and_what_is_not_used_is_given_back(tmp_path: Pat
     other = Reservations(tier, "r-another", 1)
     assert other.take((10 << 20) - written)
     assert not other.take(1)
+
+
+@pytest.mark.seed("000-06")
+@pytest.mark.parametrize("is_full", [True, False])
+def test_what_follows_a_file_on_disk_does_not_go_back_to_memory(tmp_path: Path, is_full: bool) -> None:
+    """Also where memory has room again; a set that never left it stays there."""
+    tiers = [Tier(str(tmp_path / "memory"), 1000), Tier(str(tmp_path / "disk"), None)]
+    for tier in tiers:
+        Path(tier.path).mkdir()
+    memory, disk = (Place.of_attempt(tier, "r-1", 1, "set-0") for tier in tiers)
+    memory.memory, disk.memory = True, False
+    other = Reservations(tiers[0], "r-2", 1)
+    assert other.take(1000 if is_full else 1)
+    files = SetFiles([memory, disk])
+    found = []
+    for _ in range(2):
+        files.append([memoryview(bytes(300))])
+        file = files.close()
+        assert file is not None
+        found.append(file.memory)
+        other.give_back(1000)
+    assert found == ([False, False] if is_full else [True, True])
