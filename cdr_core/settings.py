@@ -283,7 +283,7 @@ SETTINGS: tuple[Setting, ...] = (
         _parse_flag,
         "false",
         "",
-        "Nobody changes or removes the source during a recovery: it is read in place also where it cannot be pinned",
+        "The source is not changed or removed during a recovery: it is read in place also where it cannot be pinned",
     ),
     Setting(
         "drain_scratch",

@@ -59,7 +59,7 @@ DROP_RECORDS = "drop_records"
 DRAIN_ORDER = "drain_order"
 """The option of a recovery that names the exchanges to be drained before the others."""
 SOURCES = "sources"
-"""In the summary of a plan: the index of the source's objects, which nobody needs once the recovery is over."""
+"""In the summary of a plan: the index of the source's objects, needed until the recovery is over."""
 TRUST_KEY = "trust_key"
 """The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
 

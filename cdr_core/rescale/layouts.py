@@ -31,9 +31,9 @@ STRETCH = 4 << 20
 
 
 LONGEST_IGNORED = 64 << 10
-"""Bytes that nobody wants and that are read along, because a second call would cost more."""
+"""Unwanted bytes that are read along, because a second call would cost more."""
 _IGNORED = memoryview(bytearray(LONGEST_IGNORED))
-"""Where they go. Nobody ever looks at it, so all threads share it."""
+"""Where they go. It is never read, so all threads share it."""
 
 
 class Range(NamedTuple):

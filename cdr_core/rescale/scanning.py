@@ -30,7 +30,7 @@ WINDOW = 1024 * 1024
 
 
 NO_SUM = -1
-"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies, so nobody will ask."""
+"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies."""
 
 WORTH_A_SUM = 32 << 10
 """Bytes of a run, on average, from which on a part of a split has a sum, and may be drained from where it lies."""

@@ -36,7 +36,7 @@ class SourceObject(msgspec.Struct, frozen=True):
 
 
 class SourceIndex(msgspec.Struct, frozen=True):
-    """By address. ``immutable``: the user declares that nobody changes or removes the source."""
+    """By address. ``immutable``: the user declares that the source is neither changed nor removed."""
 
     version: int
     objects: dict[str, SourceObject]

@@ -68,6 +68,7 @@ class Scratch:
     def write(self, offset: int, data: Bytes) -> None:
         with explained(self._directory, "write"):
             if self._file is None:
+                self._directory.mkdir(parents=True, exist_ok=True)
                 self._file = tempfile.TemporaryFile(dir=self._directory, prefix="cdr-scratch-")  # noqa: SIM115 # kept open
             view = data.data
             while view:

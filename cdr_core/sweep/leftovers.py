@@ -56,7 +56,7 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
 
 
 def sweep_spilled(repository: Repository, recovery_id: str, settings: Settings) -> Report:
-    """Files of spill sets of a recovery that has just ended, in whatever tier, unless somebody still reads them, and
+    """Files of spill sets of a recovery that has just ended, in whatever tier, unless an export still reads them, and
     its links to the source.
     """
     recovery = repository.recovery(recovery_id)

@@ -106,7 +106,7 @@ class RoutedSegments:
         return route(disk_non_empty=on_disk, room=len(self.waiting) < self._ahead)
 
     def add(self, number: int, segment: Segment) -> None:
-        """The next segment, which had room: the output may have made more since, and nobody else takes it."""
+        """The next segment, which had room: the output may have made more room since, and only this reader takes it."""
         if not self.way().appends:
             self.waiting.append(Waiting(number, segment))
             return
