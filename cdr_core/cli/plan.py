@@ -129,7 +129,7 @@ def describe(
         "proven": keys_are_proven(evidence),
         **_numbers(checkpoint, planned, outlook, speed, evidence, with_channels=with_channels),
         **({} if state is None else {"state": state}),
-        "warnings": warnings + _spill_warnings(outlook, settings) + _missing_warnings(state),
+        "warnings": warnings + _spill_warnings(outlook, planned, settings) + _missing_warnings(state),
         "refused": [_refusal(error) for error in refused],
     }
     return value, tuple(refused)
@@ -295,11 +295,13 @@ def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
     return found
 
 
-def _spill_warnings(outlook: Outlook, settings: Settings) -> list[str]:
+def _spill_warnings(outlook: Outlook, planned: Plan, settings: Settings) -> list[str]:
+    from cdr_core.rescale.in_place import stored_at_most
+
     capacities = [tier.capacity for tier in settings.spill_dirs]
-    room = sum(capacity or 0 for capacity in capacities)
-    if capacities and None not in capacities and room < outlook.spill:
-        return [f"a spill of about {outlook.spill} bytes does not fit CDR_SPILL_DIRS, which may hold {room}"]
+    room, spill = sum(capacity or 0 for capacity in capacities), min(outlook.spill, stored_at_most(planned, settings))
+    if capacities and None not in capacities and room < spill:
+        return [f"a spill of about {spill} bytes does not fit CDR_SPILL_DIRS, which may hold {room}"]
     return []
 
 

@@ -39,10 +39,9 @@ from cdr_core.phases.shapes import choose_shape, shape_options
 from cdr_core.rescale.drain_order import check_order
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
-from cdr_core.rescale.other_elements import KEPT_RULE, line_rules
+from cdr_core.rescale.in_place import stored_at_most
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.scanning import WORTH_A_SUM
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.rescale.table_shapes import TableShape
@@ -50,7 +49,7 @@ from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.room import refuse_unfit
 from cdr_core.spill.tiers import refuse_beside
 from cdr_core.storage import canonical, is_local, join
-from cdr_core.storage.local import host_id, local_path
+from cdr_core.storage.local import host_id
 from cdr_core.storage.making import is_usable
 
 
@@ -141,31 +140,9 @@ def check(
         refuse_beside(settings.workspace, settings.spill_dirs)
     if not is_usable(settings.workspace):
         raise SettingsRefused(f"the workspace {settings.workspace} cannot be written", hint="set CDR_WORKSPACE")
-    sizes = _stored_at_most(plan, settings), settings.segment_size, settings.memory_budget
+    sizes = stored_at_most(plan, settings), settings.segment_size, settings.memory_budget
     refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
     return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, shape, tuple(map(str, drops)))
-
-
-def _stored_at_most(plan: Plan, settings: Settings) -> int:
-    """Bytes that spill sets may have to hold: all but those that are sure to be read from the source in place."""
-    channels = plan.channels
-    whole = (channels.owner_count == 1) & (line_rules(plan, channels.line_first[:-1]) == KEPT_RULE)
-    refers = not settings.materialise and settings.segment_size >= WORTH_A_SUM and _lasts(plan, settings)
-    in_place = whole & (channels.bytes >= WORTH_A_SUM) & refers
-    # The last segment of a channel may be too short to be referred to.
-    rests = int((in_place & (channels.bytes > settings.segment_size)).sum()) * (WORTH_A_SUM - 1)
-    return int(channels.bytes[~in_place].sum()) + rests
-
-
-def _lasts(plan: Plan, settings: Settings) -> bool:
-    """Whether the source's files can be relied on while a recovery runs: links need one file system."""
-    if settings.source_immutable or not is_local(plan.checkpoint):
-        return True
-    if not is_local(settings.workspace):
-        return False
-    home = local_path(settings.workspace)
-    existing = next(path for path in (home, *home.parents) if path.is_dir())
-    return existing.stat().st_dev == local_path(plan.checkpoint).stat().st_dev
 
 
 def _needs_values(request: RecoveryRequest) -> bool:
