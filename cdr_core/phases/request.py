@@ -36,17 +36,18 @@ from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
 from cdr_core.phases.rewriting.assemble import checkpoint_sink
 from cdr_core.phases.rewriting.blocking import blocked
 from cdr_core.phases.shapes import choose_shape, shape_options
+from cdr_core.phases.unit import scratch_directory
 from cdr_core.rescale.drain_order import check_order
 from cdr_core.rescale.drops import drops_by_channel, parse_drops
 from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven
-from cdr_core.rescale.in_place import stored_at_most
+from cdr_core.rescale.in_place import scratch_at_most, stored_at_most
 from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
 from cdr_core.rescale.plan import Plan, make_plan
 from cdr_core.rescale.source import open_checkpoint
 from cdr_core.rescale.spec import parse_spec, read_spec
 from cdr_core.rescale.table_shapes import TableShape
 from cdr_core.settings import Settings, parse_duration
-from cdr_core.spill.room import refuse_unfit
+from cdr_core.spill.room import refuse_small_scratch, refuse_unfit
 from cdr_core.spill.tiers import refuse_beside
 from cdr_core.storage import canonical, is_local, join
 from cdr_core.storage.local import host_id
@@ -140,9 +141,20 @@ def check(
         refuse_beside(settings.workspace, settings.spill_dirs)
     if not is_usable(settings.workspace):
         raise SettingsRefused(f"the workspace {settings.workspace} cannot be written", hint="set CDR_WORKSPACE")
-    sizes = stored_at_most(plan, settings), settings.segment_size, settings.memory_budget
-    refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own)
+    _refuse_small_disks(plan, settings, own)
     return CheckedRequest(checkpoint, spec_text, plan, target, commit, evidence, shape, tuple(map(str, drops)))
+
+
+def _refuse_small_disks(plan: Plan, settings: Settings, own: Collection[str]) -> None:
+    """Refuse spill tiers and scratch disks that are too small. Disks of a cluster's hosts cannot be seen from here: a
+    task that finds one full fails and says so.
+    """
+    sizes = stored_at_most(plan, settings), settings.segment_size, settings.memory_budget
+    here = not settings.spark.startswith("spark://")
+    scratch = scratch_at_most(plan, settings, settings.spark_cores or os.cpu_count() or 1) if here else 0
+    refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own, scratch)
+    if not is_local(settings.workspace):
+        refuse_small_scratch(scratch_directory(settings.scratch), scratch, "CDR_SCRATCH")
 
 
 def _needs_values(request: RecoveryRequest) -> bool:

@@ -1,6 +1,8 @@
-"""How much of a source will be read in place, by its plan and the settings, before anything runs."""
+"""Disk space that a recovery needs, computed from its plan and the settings before anything runs."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from cdr_core.rescale.other_elements import KEPT_RULE, line_rules
 from cdr_core.rescale.plan import Plan
@@ -19,6 +21,23 @@ def stored_at_most(plan: Plan, settings: Settings) -> int:
     # The last segment of a channel may be too short to be referred to.
     rests = int((in_place & (channels.bytes > settings.segment_size)).sum()) * (WORTH_A_SUM - 1)
     return int(channels.bytes[~in_place].sum()) + rests
+
+
+def scratch_at_most(plan: Plan, settings: Settings, tasks: int) -> int:
+    """Return the bytes of scratch disk that ``tasks`` concurrent tasks of one host may use; 0 for a local source.
+
+    `read` and `filter` fetch the channels of a unit, and a channel that is divided as a whole; `filter` also writes the
+    bytes it selected, which stay in a local workspace; a task of `drain` has a ring of ``CDR_DRAIN_SCRATCH``.
+    """
+    if is_local(plan.checkpoint):
+        return 0
+    sizes = plan.channels.bytes
+    total = int(sizes.sum())
+    divided = np.sort(sizes[plan.channels.owner_count > 1])
+    largest = int(divided[-tasks:].sum())
+    fetched = min(largest + tasks * settings.split_size, total)
+    carried = int(divided.sum()) if is_local(settings.workspace) else largest
+    return carried + max(fetched, min(tasks * settings.drain_scratch, total))
 
 
 def _lasts(plan: Plan, settings: Settings) -> bool:

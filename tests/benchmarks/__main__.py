@@ -18,9 +18,9 @@ from tests.benchmarks.report import RESULTS, write_page, write_result
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("formats", "kernels", "phases", "spill", "checkpoints", "recoveries", "memory", "page")
-ON_REQUEST = ("flink", "growth")
-"""Only when they are named: one needs the jars of a Flink, which are fetched when they are not there, the other takes
-more than half an hour and 40 GB of disk.
+ON_REQUEST = ("flink", "growth", "resume")
+"""Only when they are named: the first needs the jars of a Flink, which are fetched when they are not there, the second
+takes more than half an hour and 40 GB of disk, the third 30 GB.
 """
 HEADROOM = 1 << 30
 """Bytes of the disk that a benchmark leaves alone."""
@@ -39,7 +39,10 @@ def main(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, beside baselines of the same run.")
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)} (all by default), or flink, growth"
+        "groups",
+        nargs="*",
+        metavar="GROUP",
+        help=f"some of {', '.join(GROUPS)} (all by default), or flink, growth, resume",
     )
     parser.add_argument("--runs", type=int, default=5, help="how often each figure is taken; the median counts")
     parser.add_argument("--large", type=int, default=0, help="bytes of the largest checkpoint, 4 GB by default")

@@ -94,6 +94,7 @@ class Sizes:
     small: int
     big: int
     large: int
+    channel: int
     bound: int
     budget: int
 
@@ -104,6 +105,7 @@ EARNEST = Sizes(
     small=100_000_000,
     big=2_000_000_000,
     large=4_000_000_000,
+    channel=10_000_000_000,
     bound=800_000_000,
     budget=16 << 20,
 )
@@ -113,6 +115,7 @@ TINY = Sizes(
     small=200_000,
     big=400_000,
     large=600_000,
+    channel=600_000,
     bound=400_000,
     budget=16 << 20,
 )

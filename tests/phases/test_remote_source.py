@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdr_core.errors import CorruptChannelState, SourceChanged
+from cdr_core.errors import CorruptChannelState, SettingsRefused, SourceChanged
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases.request import RecoveryRequest
 from cdr_core.rescale import cells, scan_batch, select_batch, selection, source
@@ -24,6 +24,7 @@ from cdr_core.storage import s3
 from tests.support import inline, output
 from tests.support.bucket import Bucket, CountingClient, key_of
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.spill import small_disk
 
 Started = tuple[Repository, str, Settings]
 
@@ -241,3 +242,26 @@ def test_killed_while_reading_the_next_attempt_goes_on(
     again = {row.unit: row.epoch for row in repository.units(recovery, Phase.READ)}
     assert {unit: again[unit] for unit in recorded} == recorded, "what was recorded is not done again"
     assert len(output.rows(tmp_path / "out")) == 1878
+
+
+@pytest.mark.parametrize("workspace", ["local", "s3"])
+def test_a_scratch_disk_too_small_for_what_is_fetched_is_refused_before_anything_runs(
+    bucket: Bucket,
+    fixture_checkpoint: FixtureCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workspace: str,
+) -> None:
+    checkpoint = fixture_checkpoint("g_p7_thr0", 2)
+    uri = bucket.upload(checkpoint.path)
+    small = tmp_path / "small"
+    with small_disk(small, 64 * 1024):
+        if workspace == "s3":
+            monkeypatch.setenv("CDR_WORKSPACE", bucket.uri())
+            monkeypatch.setenv("CDR_SCRATCH", str(small))
+        else:
+            monkeypatch.setenv("CDR_WORKSPACE", str(small / "workspace"))
+            (tmp_path / "tier").mkdir()
+            monkeypatch.setenv("CDR_SPILL_DIRS", f"{tmp_path / 'tier'}:1GiB")
+        with pytest.raises(SettingsRefused, match=r"bytes free, and tasks may need \d+ there"):
+            begin(checkpoint, uri, tmp_path / "there")

@@ -94,6 +94,10 @@ def test_without_spill_directories_the_workspace_is_the_one_tier(tmp_path: Path)
     refuse_unfit((), str(tmp_path / "not" / "yet"), 1, MIB, 256 * MIB)
     with pytest.raises(SettingsRefused, match="will be spilled"):
         refuse_unfit((), str(tmp_path), 1 << 60, MIB, 256 * MIB)
+    (tmp_path / "r-1").mkdir()
+    (tmp_path / "r-1" / "own").write_bytes(bytes(MIB))
+    with pytest.raises(SettingsRefused, match=f"up to {(1 << 60) - MIB} will be spilled"):
+        refuse_unfit((), str(tmp_path), 1 << 60, MIB, 256 * MIB, own={"r-1"})
 
 
 def test_segments_that_do_not_fit_the_memory_budget_are_refused() -> None:
