@@ -17,7 +17,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from cdr_airflow.form import DURATION_PATTERN
-from cdr_airflow.sweeping import SweepOperator
+from cdr_airflow.sweep_operator import SweepOperator
 
 KEEP = "{{ params.keep or '' }}"
 

@@ -103,7 +103,7 @@ def _no_source_index() -> Iterator[None]:
     """A worker process serves one recovery and keeps the index of its source; a test that runs units in this process is
     such a worker, and the next test may read the same checkpoint at another address.
     """
-    from cdr_core.rescale.source_index import use_index
+    from cdr_core.channels.source_index import use_index
 
     yield
     use_index("", "")

@@ -1,8 +1,8 @@
 """Ledgers: what went in, what came out, and whether the two agree.
 
 A ledger has one row per line: a virtual channel, or a virtual channel and the new subtask that owns a part of it
-(:attr:`cdr_core.rescale.plan.PlanChannels.line_first` numbers them). Rows are columns from the kernel to the file; what
-does not agree is reported with the exchange, the channel and the numbers of its first difference.
+(:attr:`cdr_core.planning.plan.PlanChannels.line_first` numbers them). Rows are columns from the kernel to the file. The
+first difference of two ledgers is reported with its exchange, channel and numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import Unbalanced, Where
-from cdr_core.flink.elements import OTHER_KINDS
-from cdr_core.kernels import batches, frames
+from cdr_core.flink.element_kinds import OTHER_KINDS
+from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import frames
 from cdr_core.kernels.fingerprint import CHAIN, FOLD_COLUMNS, MASK, join_chains
 
 Longs = npt.NDArray[np.int64]

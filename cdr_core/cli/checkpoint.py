@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
 from cdr_core.cli.recoveries import RecoveryId
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
 from cdr_core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def checkpoint(
     """Take a recovery checkpoint, when the recovery drains; it is kept until the recovery ends."""
     settings = load_settings()
     with open_repository(settings) as repository:
-        from cdr_core.phases.asking import ask_for_checkpoint
+        from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint
 
         timeout = settings.checkpoint_timeout
         asked = ask_for_checkpoint(repository, recovery, timeout, aligned)
         number = asked if isinstance(asked, int) else _wait(repository, recovery, asked, timeout)
         value: dict[str, Any] = {"recovery": recovery, "checkpoint": number, "state": "COMPLETED"}
         if to is not None:
-            from cdr_core.phases.export import export_checkpoint
+            from cdr_core.checkpoint_target.export import export_checkpoint
 
             exported = export_checkpoint(repository, recovery, number, to)
             value |= {"directory": exported.directory, "records": exported.records, "bytes": exported.bytes}
@@ -51,7 +51,7 @@ def checkpoint(
 
 
 def _wait(repository: Repository, recovery: str, command: Command, timeout: float) -> int:
-    from cdr_core.phases.asking import answer_of, waits_until
+    from cdr_core.runtime.checkpoint_requests import answer_of, waits_until
 
     began, told, seconds = time.monotonic(), False, timeout + GRACE_SECONDS
     until = waits_until(command, timeout)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
 
 if TYPE_CHECKING:
     from cdr_core.drill.plan import DrillPlan
@@ -35,11 +35,11 @@ def run(
     Exit status: 0 = PASSED, 1 = TIMED_OUT, 2 = FAILED, 3 = COULD_NOT_RUN.
     """
     from cdr_core.cli.progress import PhaseBars
-    from cdr_core.drill import share
+    from cdr_core.drill import resource_limits as share
+    from cdr_core.drill.drill_view import EXIT_CODES, as_text
+    from cdr_core.drill.drill_view import as_json as value_of
     from cdr_core.drill.run import by_this_process, run_drill
-    from cdr_core.drill.show import EXIT_CODES, as_text
-    from cdr_core.drill.show import as_json as value_of
-    from cdr_core.phases.workers import SparkWorkers
+    from cdr_core.runtime.executor_backend import SparkWorkers
 
     settings = load_settings()
     given = {"checkpoints": checkpoints, "spec": spec, "parallelism": parallelism, "choose": choose}
@@ -63,10 +63,10 @@ def list_drills(
     as_json: JsonFlag = False,
 ) -> None:
     """The history, newest first, and how old the last success of each plan in the drills' file is."""
+    from cdr_core.drill.drill_view import as_json as value_of
+    from cdr_core.drill.drill_view import as_line
     from cdr_core.drill.history import plan_statuses
     from cdr_core.drill.plans import load_plans
-    from cdr_core.drill.show import as_json as value_of
-    from cdr_core.drill.show import as_line
 
     settings = load_settings()
     with open_repository(settings) as repository:
@@ -91,8 +91,8 @@ def show(
     drill: Annotated[str, typer.Argument(metavar="DRILL", help="Id of the drill.")], as_json: JsonFlag = False
 ) -> None:
     """One drill: every check with its sentence, what a failure means and what to do."""
-    from cdr_core.drill.show import as_json as value_of
-    from cdr_core.drill.show import as_text
+    from cdr_core.drill.drill_view import as_json as value_of
+    from cdr_core.drill.drill_view import as_text
 
     with open_repository(load_settings()) as repository:
         found = repository.drill(drill)
@@ -132,8 +132,8 @@ def plans(as_json: JsonFlag = False) -> None:
 
 def wished_plan(settings: Settings, name: str, given: dict[str, str], *, verify: bool = False) -> DrillPlan:
     """The plan of this name with what was given instead of its own; without a name, what was given is all."""
+    from cdr_core.drill.plan_overrides import with_wishes
     from cdr_core.drill.plans import load_plans
-    from cdr_core.drill.wish import with_wishes
 
     base = load_plans(settings.drills).get(name) if name else None
     plan = with_wishes(base, given)

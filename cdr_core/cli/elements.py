@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, print_json
+from cdr_core.cli.common import JsonFlag, print_json
 from cdr_core.errors import Refused
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cdr_core.rescale.plan import Plan
+    from cdr_core.planning.plan import Plan
 
 SHOWN = ("pos", "from_state", "kind", "ts", "key_group", "owner", "length", "row_kind")
 
@@ -30,7 +30,7 @@ def elements(
     as_json: JsonFlag = False,
 ) -> None:
     """Every in-flight element in channel order."""
-    from cdr_core.rescale.elements import OWNER, element_batches, element_schema
+    from cdr_core.channels.element_reader import OWNER, element_batches, element_schema
 
     plan = _plan(checkpoint, spec, parallelism)
     names = [planned.name for planned in plan.exchanges]
@@ -52,10 +52,10 @@ def elements(
 
 
 def _plan(checkpoint: str, spec: str, parallelism: str) -> Plan:
-    from cdr_core.rescale.parallelism import parse_parallelism
-    from cdr_core.rescale.plan import make_plan
-    from cdr_core.rescale.source import open_checkpoint
-    from cdr_core.rescale.spec import parse_spec, read_spec
+    from cdr_core.channels.channel_source import open_checkpoint
+    from cdr_core.planning.job_spec import parse_spec, read_spec
+    from cdr_core.planning.parallelism import parse_parallelism
+    from cdr_core.planning.plan import make_plan
 
     wish, parsed = parse_parallelism(parallelism), parse_spec(read_spec(spec))
     return make_plan(open_checkpoint(checkpoint), parsed, wish, 1 << 62)

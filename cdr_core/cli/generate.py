@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, print_json
+from cdr_core.cli.common import JsonFlag, print_json
 from cdr_core.errors import Refused
 
 if TYPE_CHECKING:
-    from cdr_core.flink.generate import ExchangeShape, Generated, Spread
-    from cdr_core.rescale.spec import JobSpec, Partitioner
+    from cdr_core.planning.job_spec import JobSpec, Partitioner
+    from cdr_core.synthetic import ExchangeShape, Generated, Spread
 
 VERSIONS = (3, 6)
 
@@ -48,9 +48,9 @@ def generate(
     broadcast exchanges, and their neighbours at the same operator, have none, as in Flink.
     """
     from cdr_core.cli.generate_output import new_output
-    from cdr_core.flink.generate import Shape, generate
     from cdr_core.flink.metadata import write_metadata
-    from cdr_core.rescale.spec import parse_spec, read_spec
+    from cdr_core.planning.job_spec import parse_spec, read_spec
+    from cdr_core.synthetic import Shape, generate
 
     parsed = parse_spec(read_spec(spec))
     shape = Shape(
@@ -77,7 +77,7 @@ def generate(
 
 
 def _exchanges(spec: JobSpec) -> tuple[ExchangeShape, ...]:
-    from cdr_core.flink.generate import ExchangeShape
+    from cdr_core.synthetic import ExchangeShape
 
     return tuple(
         ExchangeShape(e.name, e.upstream, e.partition, e.downstream, e.gate, _spread(e.partitioner), e.record, e.key)
@@ -86,9 +86,9 @@ def _exchanges(spec: JobSpec) -> tuple[ExchangeShape, ...]:
 
 
 def _spread(partitioner: Partitioner) -> Spread:
-    from cdr_core.flink.generate import Spread
-    from cdr_core.rescale.mapping import UNMOVABLE
-    from cdr_core.rescale.spec import Partitioner
+    from cdr_core.planning.job_spec import Partitioner
+    from cdr_core.planning.subtask_mapping import UNMOVABLE
+    from cdr_core.synthetic import Spread
 
     if partitioner in UNMOVABLE:
         return Spread.NONE
@@ -97,7 +97,7 @@ def _spread(partitioner: Partitioner) -> Spread:
 
 def _parallelism(spec: JobSpec, text: str, upstream: int) -> dict[str, int]:
     """Of every operator of the spec; ``upstream`` is that of operators which are no exchange's downstream."""
-    from cdr_core.rescale.parallelism import parse_parallelism
+    from cdr_core.planning.parallelism import parse_parallelism
 
     wish = parse_parallelism(text)
     operators = dict.fromkeys(name for e in spec.exchanges for name in (e.upstream, e.downstream))

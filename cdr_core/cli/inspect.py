@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, print_json
+from cdr_core.cli.common import JsonFlag, print_json
 from cdr_core.errors import CdrError, Unreadable
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def _exit_code(failed: list[int], asked: int) -> int:
 
 def describe(path: str, spec: str) -> dict[str, Any]:
     """One checkpoint as a value."""
-    from cdr_core.cli.blocks import blocks_of, undescribed
-    from cdr_core.rescale.source import open_checkpoint
+    from cdr_core.channels.channel_source import open_checkpoint
+    from cdr_core.cli.rescale_blockers import blocks_of, undescribed
 
     checkpoint = open_checkpoint(path)
     operators = [_operator(checkpoint, number) for number in range(len(checkpoint.metadata.operators))]
@@ -71,7 +71,7 @@ def describe(path: str, spec: str) -> dict[str, Any]:
         "totals": {},
     }
     if spec:
-        from cdr_core.cli.decoded import add_decoded
+        from cdr_core.cli.inspect_records import add_decoded
 
         add_decoded(value, checkpoint, spec)
     _sum_up(value)
@@ -129,7 +129,7 @@ def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
 
 def _channels(checkpoint: Checkpoint, operator: OperatorState, side: Side) -> Table:
     from cdr_core.cli.rows import Table
-    from cdr_core.rescale.announced import payload_sizes
+    from cdr_core.planning.handle_sizes import payload_sizes
 
     columns = checkpoint.columns(operator, side)
     fields: dict[str, Any] = {

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, print_json
+from cdr_core.cli.common import TARGETS, JsonFlag, load_settings, print_json
 from cdr_core.errors import CdrError, Corrupt, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cdr_core.cli.rows import Rows
+    from cdr_core.evidence.spec_evidence import ExchangeEvidence
     from cdr_core.flink.checkpoint import Checkpoint
     from cdr_core.metadata import Repository
-    from cdr_core.phases.request import RecoveryRequest
-    from cdr_core.rescale.evidence import ExchangeEvidence
-    from cdr_core.rescale.plan import Examined, Plan
-    from cdr_core.rescale.whatif import Outlook, Speed
+    from cdr_core.planning.estimate import Outlook, Speed
+    from cdr_core.planning.plan import Examined, Plan
+    from cdr_core.runtime.recovery_request import RecoveryRequest
     from cdr_core.settings import Settings
 
 COUNTED_UP_TO = 256 * 1000 * 1000
@@ -87,10 +87,10 @@ def describe(
     ``exact``: whether every record is looked at; ``None`` if there are not too many. ``with_channels``: whether each
     new subtask lists its virtual channels, which the text does not show.
     """
-    from cdr_core.rescale.evidence import gather_evidence, keys_are_proven
-    from cdr_core.rescale.exact import count_records, plan_sizes
-    from cdr_core.rescale.source import open_checkpoint
-    from cdr_core.rescale.whatif import counted, estimated, misplaced
+    from cdr_core.channels.channel_source import open_checkpoint
+    from cdr_core.channels.record_counts import count_records, plan_sizes
+    from cdr_core.evidence.spec_evidence import gather_evidence, keys_are_proven
+    from cdr_core.planning.estimate import counted, estimated, misplaced
 
     checkpoint = open_checkpoint(path)
     examined = _examine(checkpoint, spec, parallelism, settings)
@@ -98,7 +98,7 @@ def describe(
     evidence = gather_evidence(checkpoint, planned, shown=settings.show_samples)
     refused += [refusal for each in evidence for refusal in each.refusals(trusted=trust_key)]
     if to:
-        from cdr_core.phases.request import RecoveryRequest  # which takes a second to load
+        from cdr_core.runtime.recovery_request import RecoveryRequest  # which takes a second to load
 
         request = RecoveryRequest(path, spec, parallelism, to, trust_key=trust_key)
         refused += _target_refusals(request, settings, evidence, alone=not refused)
@@ -137,9 +137,9 @@ def describe(
 
 def _examine(checkpoint: Checkpoint, spec: str, parallelism: str, settings: Settings) -> Examined:
     """The plan as far as it goes; a wish or a spec that is none leaves a plan of the rest."""
-    from cdr_core.rescale.parallelism import SAME, parse_parallelism
-    from cdr_core.rescale.plan import Examined, examine
-    from cdr_core.rescale.spec import JobSpec, examine_spec, read_spec
+    from cdr_core.planning.job_spec import JobSpec, examine_spec, read_spec
+    from cdr_core.planning.parallelism import SAME, parse_parallelism
+    from cdr_core.planning.plan import Examined, examine
 
     refused: list[CdrError] = []
     wish = parse_parallelism(SAME)
@@ -162,7 +162,7 @@ def _target_refusals(
 ) -> list[CdrError]:
     """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
     from cdr_core.commit.sinks import sink_for
-    from cdr_core.phases.request import check
+    from cdr_core.runtime.recovery_request import check
 
     try:
         if alone:
@@ -182,9 +182,9 @@ def _other_state(
 
     if not is_checkpoint(to):
         return None, ()
-    from cdr_core.phases.rewriting.blocking import examine
-    from cdr_core.rescale.parallelism import new_parallelism, parse_parallelism
-    from cdr_core.rescale.spec import parse_spec, read_spec
+    from cdr_core.checkpoint_target.preflight import examine
+    from cdr_core.planning.job_spec import parse_spec, read_spec
+    from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 
     try:
         wished = new_parallelism(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(parallelism))
@@ -203,7 +203,7 @@ def _numbers(
     *,
     with_channels: bool,
 ) -> dict[str, Any]:
-    from cdr_core.rescale.whatif import START_SECONDS, seconds, skew
+    from cdr_core.planning.estimate import START_SECONDS, seconds, skew
 
     labels = _labels(checkpoint)
     channels = _channels_by_subtask(planned, outlook) if with_channels else []
@@ -296,7 +296,7 @@ def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
 
 
 def _spill_warnings(outlook: Outlook, planned: Plan, settings: Settings) -> list[str]:
-    from cdr_core.rescale.in_place import stored_at_most
+    from cdr_core.channels.disk_estimate import stored_at_most
 
     capacities = [tier.capacity for tier in settings.spill_dirs]
     room, spill = sum(capacity or 0 for capacity in capacities), min(outlook.spill, stored_at_most(planned, settings))
@@ -328,7 +328,7 @@ def _refusal(error: CdrError) -> dict[str, Any]:
 
 
 def _given_speed(text: str) -> Speed:
-    from cdr_core.rescale.whatif import Speed
+    from cdr_core.planning.estimate import Speed
     from cdr_core.settings import parse_size
 
     try:
@@ -345,7 +345,7 @@ def _measured_speed(settings: Settings) -> Speed:
     from pathlib import Path
 
     from cdr_core.metadata import Repository
-    from cdr_core.rescale.whatif import ASSUMED_SPEED, Speed
+    from cdr_core.planning.estimate import ASSUMED_SPEED, Speed
 
     url = settings.database_url
     assumed = Speed(ASSUMED_SPEED, "assumed, cautiously: no large recovery was measured here yet")
@@ -363,7 +363,7 @@ def _measured_speed(settings: Settings) -> Speed:
 
 def _finished_speeds(repository: Repository) -> list[float]:
     from cdr_core.metadata import Phase, RecoveryState
-    from cdr_core.rescale.whatif import START_SECONDS
+    from cdr_core.planning.estimate import START_SECONDS
 
     speeds: list[float] = []
     for recovery in repository.recoveries(limit=100, state=RecoveryState.DONE):

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from cdr_core.metadata.progress import rest_s
-from cdr_core.phases.driver import Progress as PhaseProgress
+from cdr_core.runtime.driver import Progress as PhaseProgress
 
 LINE_SECONDS = 1.0
 """How often a log gets a line while a phase runs."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import TARGETS, JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.common import TARGETS, JsonFlag, load_settings, open_repository, print_json
 from cdr_core.errors import Replaced
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory (chk-N).")]
@@ -60,8 +60,8 @@ def recover(
 
     The same checkpoint and target again resumes, or returns the stored result.
     """
-    from cdr_core.phases.request import RecoveryRequest, create_in
-    from cdr_core.rescale.drain_order import parse_order
+    from cdr_core.planning.drain_order import parse_order
+    from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
 
     settings = load_settings()
     request = RecoveryRequest(
@@ -97,7 +97,7 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a recovery after a crash or a failure, the way it was begun; one that is done returns its result."""
-    from cdr_core.phases.request import create_in, request_of
+    from cdr_core.runtime.recovery_request import create_in, request_of
 
     if (parallelism or on_corrupt or trust_key) and not replace:
         raise typer.BadParameter("other options make it another recovery: add --replace", param_hint="--replace")
@@ -121,7 +121,7 @@ def _token() -> str:
 
 
 def _run_to_the_end(repository: Any, recovery: str, settings: Any, as_json: bool) -> None:
-    from cdr_core.phases.quarantine import require_whole
+    from cdr_core.runtime.quarantine import require_whole
 
     seconds = _run_phases(repository, recovery, settings)
     summary = _summary(repository, recovery, seconds)
@@ -137,8 +137,8 @@ def phase(
     """Run one phase of a recovery here; a phase that is done returns its stored result."""
     from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
-    from cdr_core.phases.quarantine import require_whole
-    from cdr_core.phases.workers import SparkWorkers
+    from cdr_core.runtime.executor_backend import SparkWorkers
+    from cdr_core.runtime.quarantine import require_whole
 
     if name not in set(Phase):
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(Phase)}", param_hint="NAME")
@@ -152,7 +152,7 @@ def phase(
 def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, float]:
     from cdr_core.cli.progress import PhaseBars
     from cdr_core.metadata import Phase
-    from cdr_core.phases.workers import SparkWorkers
+    from cdr_core.runtime.executor_backend import SparkWorkers
 
     seconds: dict[str, float] = {}
     with SparkWorkers(settings) as workers, PhaseBars() as bars:
@@ -164,9 +164,9 @@ def _run_phases(repository: Any, recovery: str, settings: Any) -> dict[str, floa
 
 
 def _run_one(repository: Any, recovery: str, phase: Any, settings: Any, workers: Any, bars: Any) -> Any:
-    from cdr_core.phases.driver import run_phase, stored_result
-    from cdr_core.phases.main import own_runner
-    from cdr_core.phases.pin_file import begin
+    from cdr_core.runtime.driver import run_phase, stored_result
+    from cdr_core.runtime.phase_command import own_runner
+    from cdr_core.runtime.pin_file import begin
 
     attempt = begin(repository, recovery, phase, own_runner(str(phase)))
     if attempt is None:
@@ -176,7 +176,7 @@ def _run_one(repository: Any, recovery: str, phase: Any, settings: Any, workers:
 
 def _summary(repository: Any, recovery: str, seconds: dict[str, float]) -> dict[str, Any]:
     from cdr_core.metadata import Phase
-    from cdr_core.phases.driver import stored_result
+    from cdr_core.runtime.driver import stored_result
 
     result = stored_result(repository, recovery, Phase.COMMIT)
     receipt = repository.receipt(recovery) or {}

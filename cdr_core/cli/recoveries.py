@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
 from cdr_core.errors import Refused
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def cancel(
         cancelled = repository.recovery(recovery)
         state = str(cancelled.state)
         if state == "CANCELLED":
-            from cdr_core.phases.pin_file import unpin
+            from cdr_core.runtime.pin_file import unpin
 
             unpin(cancelled)
     waiting = "" if state == "CANCELLED" else ", its runner stops within seconds"

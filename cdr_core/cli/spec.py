@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, print_json
+from cdr_core.cli.common import JsonFlag, print_json
 from cdr_core.errors import SpecRefused
 
 
@@ -17,8 +17,8 @@ def spec(
     as_json: JsonFlag = False,
 ) -> None:
     """Draft a job spec: what the checkpoint shows, what was guessed, and what is left to fill in."""
-    from cdr_core.rescale.draft import as_document, as_yaml, draft_spec, parse_job_graph
-    from cdr_core.rescale.source import open_checkpoint
+    from cdr_core.channels.channel_source import open_checkpoint
+    from cdr_core.drafting import as_document, as_yaml, draft_spec, parse_job_graph
 
     graph = parse_job_graph(_read_plan(plan)) if plan else None
     draft = draft_spec(open_checkpoint(checkpoint), graph)

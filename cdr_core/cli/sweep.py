@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
 
 if TYPE_CHECKING:
     from cdr_core.sweep import Report

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdr_core.cli.shared import JsonFlag, load_settings, open_repository, print_json
+from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
 from cdr_core.errors import CdrError, Refused
 
 if TYPE_CHECKING:
-    from cdr_core.audit.independent.claims import Claims
-    from cdr_core.audit.independent.report import Report
-    from cdr_core.audit.independent.verify import Request
+    from cdr_core.verify.claims import Claims
+    from cdr_core.verify.report import Report
+    from cdr_core.verify.verify import Request
 
 SHOWN = 20
 """Differences that the text lists; ``--json`` has all."""
@@ -41,7 +41,7 @@ def verify(
 
     Exit status 0 = balanced, 2 = different, 5 = one side cannot be read, 6 = only what the receipt says is left out.
     """
-    from cdr_core.audit.independent.verify import verify as compare
+    from cdr_core.verify.verify import verify as compare
 
     if without_source and (source or not receipt):
         raise typer.BadParameter("needs a receipt, and no --source", param_hint="--without-source")
@@ -52,14 +52,14 @@ def verify(
 
 
 def _alone(request: Request) -> Report:
-    from cdr_core.audit.independent.without_source import verify_without_source
+    from cdr_core.verify.without_source import verify_without_source
 
     assert request.claims is not None, "a receipt was given"
     return verify_without_source(request.output, request.spec, request.claims)
 
 
 def _request(receipt: str, source: str, output: str, spec: str, parallelism: str) -> Request:
-    from cdr_core.audit.independent.verify import Request
+    from cdr_core.verify.verify import Request
 
     if not receipt:
         for name, value in (("--source", source), ("--output", output), ("--spec", spec)):
@@ -79,8 +79,8 @@ def _request(receipt: str, source: str, output: str, spec: str, parallelism: str
 
 def _claims(receipt: str) -> Claims:
     """From the file if there is one of this name, else of the recovery that has this id."""
-    from cdr_core.audit.independent.claims import read_claims
     from cdr_core.storage import storage_for
+    from cdr_core.verify.claims import read_claims
 
     if "/" in receipt or Path(receipt).exists():
         return read_claims(storage_for(receipt).read(receipt), receipt, receipt.rpartition("/")[0] or ".")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cdr_core.errors import other_version
 from cdr_core.storage import join
-from cdr_core.storage.columns import Columns, pack_columns, read_columns, unpack_columns, write_columns
+from cdr_core.storage.column_codec import Columns, pack_columns, read_columns, unpack_columns, write_columns
 
 COMMITTABLE_VERSION = 4
 """1 did not say whether the subtask was idle: it counts as active. 2 knew no chunks; 3 had a list of them."""

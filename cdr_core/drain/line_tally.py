@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.audit.ledger import BYTES, RECORDS, Ledger
-from cdr_core.drain.elements import SegmentElements, unlike_sealed
-from cdr_core.kernels import batches, fingerprint, frames
-from cdr_core.rescale.plan import Plan
+from cdr_core.drain.segment_elements import SegmentElements, unlike_sealed
+from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.planning.plan import Plan
 from cdr_core.spill.set_reader import Segment
 
 Longs = npt.NDArray[np.int64]

@@ -11,8 +11,8 @@ import json
 import sys
 
 from cdr_core import settings as settings_module
-from cdr_core.drill.end import end
-from cdr_core.drill.show import as_json, as_text
+from cdr_core.drill.drill_view import as_json, as_text
+from cdr_core.drill.finish import end
 from cdr_core.drill.verdict import Failure, FailureKind
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Repository

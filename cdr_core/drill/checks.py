@@ -82,8 +82,8 @@ def published_files(target: str) -> Iterator[PreparedFile]:
 
 
 def _verify(receipt: Receipt) -> Check:
-    from cdr_core.audit.independent.claims import read_claims
-    from cdr_core.audit.independent.verify import Request, verify
+    from cdr_core.verify.claims import read_claims
+    from cdr_core.verify.verify import Request, verify
 
     recovery = receipt["recovery"]
     claims = read_claims(json.dumps(receipt).encode(), f"the receipt of {recovery['id']}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cdr_core.drill.end import clean_up, end
+from cdr_core.drill.finish import clean_up, end
 from cdr_core.drill.scratch import DRILL_ID, is_there, place_of, size_of
 from cdr_core.drill.verdict import Failure, FailureKind
 from cdr_core.errors import CdrError

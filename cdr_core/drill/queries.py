@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.drill import share
+from cdr_core.drill import resource_limits as share
 from cdr_core.drill.plan import Expect, Query
 from cdr_core.drill.verdict import CheckResult
 from cdr_core.errors import CdrError, Refused

@@ -6,22 +6,22 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdr_core.drill import share
-from cdr_core.drill.begin import Asked, begin, record_unbegun, was_begun
-from cdr_core.drill.end import end
-from cdr_core.drill.patience import refuse_if_given_up
+from cdr_core.drill import resource_limits as share
+from cdr_core.drill.finish import end
+from cdr_core.drill.start import Asked, begin, record_unbegun, was_begun
+from cdr_core.drill.time_limit import refuse_if_given_up
 from cdr_core.drill.verdict import Failure, FailureKind, failure_of
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Drill, Phase, Repository
 from cdr_core.metadata.drills import new_drill_id
-from cdr_core.phases.driver import Progress, Report, run_phase
-from cdr_core.phases.main import own_runner
+from cdr_core.runtime.driver import Progress, Report, run_phase
+from cdr_core.runtime.phase_command import own_runner
 from cdr_core.settings import Settings
 from cdr_core.spark.processes import start_time
 
 if TYPE_CHECKING:
     from cdr_core.drill.plan import DrillPlan
-    from cdr_core.phases.workers import Workers
+    from cdr_core.runtime.executor_backend import Workers
 
 
 def by_this_process(seed: int | None = None) -> Asked:

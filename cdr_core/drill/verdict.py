@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cdr_core.audit.receipt import verdict_text
-from cdr_core.drill.spoken import beside, spoken
+from cdr_core.drill.duration_format import beside, spoken
 from cdr_core.errors import CdrError, Corrupt, GivenUp, Partial, PlanRefused, SpecRefused, Unbalanced
 from cdr_core.metadata import DrillOutcome
 

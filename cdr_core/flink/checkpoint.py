@@ -24,7 +24,7 @@ from cdr_core.flink.metadata import (
     StreamHandle,
     read_metadata,
 )
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 
 METADATA_FILE: Final = "_metadata"
 

@@ -22,7 +22,8 @@ from cdr_core.flink.decode.parts import Part
 from cdr_core.flink.decode.program import Program, compile_program
 from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
 from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAMP, NESTED, STRINGS, TIMESTAMPS
-from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, keyed, rowdata, values
+from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, rowdata, values
+from cdr_core.kernels import key_sort as keyed
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -73,7 +74,7 @@ def check_key(description: TypeDescription, key: Sequence[str]) -> None:
 
 @lru_cache(maxsize=256)
 def key_place(description: TypeDescription, key: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
-    """Where the key is in every record alike, for :mod:`cdr_core.kernels.keyed`; ``None`` where it must be looked for.
+    """Return where the key lies in every record, for :mod:`cdr_core.kernels.key_sort`; ``None`` if its place varies.
 
     That is one field behind fields of a fixed length, or of a binary row one column in its slot.
     """

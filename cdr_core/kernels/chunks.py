@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from cdr_core.kernels.memory import load_be32
+from cdr_core.kernels.raw_memory import load_be32
 
 HEADER_BYTES = 4
 """The stream's version."""

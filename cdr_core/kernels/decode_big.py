@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.decode_text import write_digits
-from cdr_core.kernels.memory import load_be32
+from cdr_core.kernels.raw_memory import load_be32
 
 MAX_BYTES = 4096
 """Of a magnitude: converting takes time quadratic in it, and nobody reads more digits (here 9864)."""

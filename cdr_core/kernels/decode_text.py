@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from cdr_core.kernels.memory import load_be16, load_be32, load_be64
+from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64
 from cdr_core.kernels.values import LONE_SURROGATE, OK, write_utf8
 
 INSTANT, MILLIS, TIMESTAMP, LOCALDATE, LOCALTIME, LOCALDATETIME = 0, 1, 2, 3, 4, 5

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit, types, uint64
 from numba.extending import intrinsic
 
-from cdr_core.kernels.memory import load_be32, load_byte, load_le64
+from cdr_core.kernels.raw_memory import load_be32, load_byte, load_le64
 
 END, STOP, SKIP, FIXED, STRING, BYTES, BIG, DECIMAL, REST = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MASK, BIT, FLAG, POJO, MARK, LIST, NEXT = 9, 10, 11, 12, 13, 14, 15

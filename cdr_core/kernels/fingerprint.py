@@ -27,7 +27,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.frames import TAG_RECORD, TAG_WATERMARK, TAG_WATERMARK_STATUS
-from cdr_core.kernels.memory import address_of, load_be64, load_byte, load_le64, rotate_left, store_64
+from cdr_core.kernels.raw_memory import address_of, load_be64, load_byte, load_le64, rotate_left, store_64
 
 Memory = Any
 """An array, or its address."""

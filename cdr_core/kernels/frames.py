@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from cdr_core.kernels.copying import copy_bytes
-from cdr_core.kernels.memory import address_of, load_be32, load_be64, load_byte
+from cdr_core.kernels.byte_copy import copy_bytes
+from cdr_core.kernels.raw_memory import address_of, load_be32, load_be64, load_byte
 
 TAG_RECORD_WITH_TIMESTAMP = 0
 TAG_RECORD = 1

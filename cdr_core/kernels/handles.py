@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from cdr_core.kernels.memory import address_of, load_be16, load_be32, load_be64, load_byte
+from cdr_core.kernels.raw_memory import address_of, load_be16, load_be32, load_be64, load_byte
 
 DOUBT = -1
 """In place of a position: the reader of ``flink/metadata`` has to look."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint32, uint64
 
-from cdr_core.kernels.memory import load_be16, load_be32, load_be64
+from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64
 from cdr_core.kernels.values import read_unit
 
 Bytes = npt.NDArray[np.uint8]

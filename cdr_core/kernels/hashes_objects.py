@@ -12,7 +12,7 @@ from numba import njit, uint32, uint64
 
 from cdr_core.kernels.decode_text import INSTANT, LOCALDATE, LOCALTIME, is_null_date, is_null_time
 from cdr_core.kernels.hashes import fold_64
-from cdr_core.kernels.memory import load_be32, load_be64
+from cdr_core.kernels.raw_memory import load_be32, load_be64
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]

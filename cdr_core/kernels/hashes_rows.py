@@ -11,7 +11,7 @@ from numba import njit, uint32, uint64
 
 from cdr_core.kernels.decode_memory import store_le64
 from cdr_core.kernels.hashes import murmur_finish, murmur_mix
-from cdr_core.kernels.memory import load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_le32, load_le64
 from cdr_core.kernels.rowdata import KIND_BITS, SLOT
 
 FIXED, BYTES, DECIMAL, TIMESTAMP = 0, 1, 2, 3

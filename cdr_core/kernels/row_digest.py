@@ -29,7 +29,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.fingerprint import PRIME_A, PRIME_B, PRIME_C, SEED_A, hash_words
-from cdr_core.kernels.memory import load_byte, load_le16, load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_byte, load_le16, load_le32, load_le64
 
 States = npt.NDArray[np.uint64]
 

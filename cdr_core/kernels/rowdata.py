@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.decode_walk import BAD_FLAG, BAD_LENGTH, OK
-from cdr_core.kernels.memory import load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_le32, load_le64
 
 MAX_KIND = 3
 KIND_BITS = 8

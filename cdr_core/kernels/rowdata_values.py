@@ -11,7 +11,7 @@ from numba import njit, uint64
 
 from cdr_core.kernels.decode_memory import store_le64
 from cdr_core.kernels.decode_text import write_moment, write_time
-from cdr_core.kernels.memory import load_le16, load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_le16, load_le32, load_le64
 from cdr_core.kernels.values import write_utf8
 
 NANOS_PER_MILLI = 1_000_000

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from cdr_core.kernels.decode_memory import store_le64
-from cdr_core.kernels.memory import load_be16, load_be32, load_be64, load_byte, load_le64
+from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64, load_byte, load_le64
 
 OK, BAD_CHARACTER, LONE_SURROGATE, BAD_UTF8, TOO_LARGE, BAD_BOOLEAN, BAD_TIME = 0, 20, 21, 22, 23, 24, 25
 BAD_DECIMAL, TOO_FINE, BAD_KEY, BAD_SPAN, NULL_KEY = 26, 27, 28, 29, 30

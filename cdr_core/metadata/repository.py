@@ -13,8 +13,8 @@ from cdr_core.metadata.database import Database
 from cdr_core.metadata.drills import Drills
 from cdr_core.metadata.exports import Exports
 from cdr_core.metadata.migrate import check
-from cdr_core.metadata.overview import Overview
 from cdr_core.metadata.readers import Readers
+from cdr_core.metadata.recovery_list import Overview
 from cdr_core.metadata.rows import lock_recovery
 from cdr_core.metadata.states import CANCEL, Phase, RecoveryState
 from cdr_core.metadata.statistics import StatisticsReader

@@ -4,7 +4,7 @@ import sys
 
 from cdr_core.errors import USAGE_EXIT_CODE
 from cdr_core.metadata import Phase
-from cdr_core.phases.main import main
+from cdr_core.runtime.phase_command import main
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in set(Phase):

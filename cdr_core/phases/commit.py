@@ -15,42 +15,42 @@ import numpy as np
 
 from cdr_core.audit.ledger import RECORDS, Ledger, join_ledgers, require_equal
 from cdr_core.audit.receipt import ExchangeFindings, Finding, make_proof, make_receipt, sealed
+from cdr_core.channels.batch_scan import Scanned
+from cdr_core.channels.control_elements import CLOSING_PREFIX
+from cdr_core.checkpoint_target import assemble
+from cdr_core.commit.commit_store import Rows, TableCommitter, committed
 from cdr_core.commit.committable import Committable
-from cdr_core.commit.database import Rows, TableCommitter, committed
 from cdr_core.commit.events import Close
 from cdr_core.commit.sinks import Sink, is_checkpoint, lake_for, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.commit.sinks.checkpoint import LEDGER_BESIDE, CheckpointSink
+from cdr_core.drain.checkpoint_store import holder
 from cdr_core.errors import JobFailed
+from cdr_core.evidence.spec_evidence import ExchangeEvidence, keys_are_proven
 from cdr_core.metadata import Phase, RecoveryCheckpointState
-from cdr_core.phases.coordination import committables, is_per_checkpoint, publications, restored
 from cdr_core.phases.drain import drained_by
-from cdr_core.phases.draining.rows import holder
-from cdr_core.phases.earlier import adopted_proof, ledger_of_entries
 from cdr_core.phases.filter import selected_by
-from cdr_core.phases.ledgers import described, line_key, recorded, summed_lines, write_ledger
-from cdr_core.phases.quarantine import left_out
 from cdr_core.phases.read import evidence_of, scanned_by, source_ledger
-from cdr_core.phases.read_back import read_back
-from cdr_core.phases.results import SHA256, SUFFIX
-from cdr_core.phases.rewriting import assemble
-from cdr_core.phases.run_facts import run_facts
 from cdr_core.phases.spill import spilled_by
-from cdr_core.phases.unit import Finished, Job, Outcome, job_scratch
-from cdr_core.phases.workspace import write_json
-from cdr_core.rescale.bound import OPAQUE
-from cdr_core.rescale.evidence import ExchangeEvidence, keys_are_proven
-from cdr_core.rescale.other_elements import CLOSING_PREFIX
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import Scanned
-from cdr_core.spill.release import delete_released
+from cdr_core.planning.exchange_binding import OPAQUE
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.commit_setup import committables, is_per_checkpoint, publications, restored
+from cdr_core.runtime.earlier_versions import adopted_proof, ledger_of_entries
+from cdr_core.runtime.phase_ledgers import described, line_key, recorded, summed_lines, write_ledger
+from cdr_core.runtime.quarantine import left_out
+from cdr_core.runtime.read_back import read_back
+from cdr_core.runtime.receipt_run_info import run_facts
+from cdr_core.runtime.unit_results import SHA256, SUFFIX
+from cdr_core.runtime.unit_runner import Finished, Job, Outcome, job_scratch
+from cdr_core.runtime.workspace import write_json
+from cdr_core.spill.set_cleanup import delete_released
 from cdr_core.storage import storage_for
-from cdr_core.storage.columns import read_columns, write_columns
+from cdr_core.storage.column_codec import read_columns, write_columns
 from cdr_core.sweep import sweep_spilled, sweep_unpublished
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 CHECKS_ANEW = True
 """Files that an earlier attempt found to be right may have been lost since: every attempt looks at them again, unless
@@ -303,6 +303,6 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
 
 
 if __name__ == "__main__":
-    from cdr_core.phases.main import main
+    from cdr_core.runtime.phase_command import main
 
     main("commit")

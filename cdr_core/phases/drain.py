@@ -14,35 +14,35 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
+from cdr_core.channels.state_border import Borders, borders
+from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.commit.sinks import is_checkpoint, sink_for
+from cdr_core.drain.checkpoint_driver import DRAIN, DrainWatch, record_output
+from cdr_core.drain.checkpoint_manifest import write_manifest
+from cdr_core.drain.checkpoint_store import all_output, complete, new_output
+from cdr_core.drain.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
+from cdr_core.drain.routed_delivery import ROUTING, Routing
+from cdr_core.drain.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
+from cdr_core.drain.task import DrainTask
 from cdr_core.errors import Corrupt, SpillLost, StorageError, Where
 from cdr_core.faults import reach
 from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
 from cdr_core.phases import spill
-from cdr_core.phases.asking import CHECKPOINT
-from cdr_core.phases.coordination import is_per_checkpoint
-from cdr_core.phases.draining.delivery import ROUTING, Routing
-from cdr_core.phases.draining.manifest import write_manifest
-from cdr_core.phases.draining.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
-from cdr_core.phases.draining.rows import all_output, complete, new_output
-from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
-from cdr_core.phases.draining.task import DrainTask
-from cdr_core.phases.draining.watch import DRAIN, DrainWatch, record_output
-from cdr_core.phases.earlier import ledger_of_entries, spill_set_of_version_2
-from cdr_core.phases.ledgers import line_key, recorded, summed_lines
 from cdr_core.phases.read import scanned_by
-from cdr_core.phases.rewriting import OUTPUT_DOWNSTREAM
-from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.phases.workspace import read_json
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.sides import Borders, borders
-from cdr_core.spill import sets
-from cdr_core.spill.release import delete_released
-from cdr_core.storage.columns import read_columns, write_columns
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.checkpoint_requests import CHECKPOINT
+from cdr_core.runtime.commit_setup import is_per_checkpoint
+from cdr_core.runtime.earlier_versions import ledger_of_entries, spill_set_of_version_2
+from cdr_core.runtime.phase_ledgers import line_key, recorded, summed_lines
+from cdr_core.runtime.unit_runner import Finished, Job, Outcome
+from cdr_core.runtime.workspace import read_json
+from cdr_core.spill import spill_set as sets
+from cdr_core.spill.set_cleanup import delete_released
+from cdr_core.storage.column_codec import read_columns, write_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Command, FencedTransaction
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 
 NO_SET = ""
@@ -244,6 +244,6 @@ def drained_by(drive: Drive) -> Ledger:
 
 
 if __name__ == "__main__":
-    from cdr_core.phases.main import main
+    from cdr_core.runtime.phase_command import main
 
     main("drain")

@@ -2,7 +2,7 @@
 
 Unit: splits of virtual channels, of about the plan's split size. A channel with one possible owner passes through
 undecoded; of the others every record is read, and its owner found. Elements that are not records follow the rule in
-:mod:`cdr_core.rescale.other_elements`.
+:mod:`cdr_core.channels.control_elements`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_others, require_partition
+from cdr_core.channels.batch_scan import Scanned
+from cdr_core.channels.control_elements import SUMMED_UP, carried_by, line_rules
+from cdr_core.channels.grouping import group_ends
+from cdr_core.channels.source_index import index_of
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.metadata import Phase
-from cdr_core.phases.earlier import accounts_of, ledger_of_entries
-from cdr_core.phases.ledgers import channel_key, line_key, recorded, summed_lines
-from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.read import MOST_CHANNELS, scanned_by, source_ledger
-from cdr_core.phases.results import SHA256
-from cdr_core.phases.selections import (
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.earlier_versions import accounts_of, ledger_of_entries
+from cdr_core.runtime.phase_ledgers import channel_key, line_key, recorded, summed_lines
+from cdr_core.runtime.selection_blocks import (
     SplitSource,
     batch_selector,
     carrier,
@@ -30,18 +33,15 @@ from cdr_core.phases.selections import (
     load_splits,
     write_blocks,
 )
-from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.rescale.grouping import group_ends
-from cdr_core.rescale.other_elements import SUMMED_UP, carried_by, line_rules
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import Scanned
-from cdr_core.rescale.source_index import index_of
+from cdr_core.runtime.unit_progress import Meter, unit_of
+from cdr_core.runtime.unit_results import SHA256
+from cdr_core.runtime.unit_runner import Finished, Job, Outcome
 from cdr_core.storage import join
-from cdr_core.storage.columns import write_columns
-from cdr_core.storage.making import making
+from cdr_core.storage.atomic_write import making
+from cdr_core.storage.column_codec import write_columns
 
 if TYPE_CHECKING:
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 Longs = npt.NDArray[np.int64]
 
@@ -184,6 +184,6 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
 
 
 if __name__ == "__main__":
-    from cdr_core.phases.main import main
+    from cdr_core.runtime.phase_command import main
 
     main("filter")

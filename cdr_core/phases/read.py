@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cdr_core.audit.ledger import Ledger, join_ledgers
+from cdr_core.channels.batch_scan import Scanned, require_all_bytes, require_every_channel, scan_channels
+from cdr_core.channels.channel_batch import batch_source
+from cdr_core.channels.channel_scan import WORTH_A_SUM, scan_channel
+from cdr_core.channels.channel_source import open_planned
+from cdr_core.channels.grouping import group_ends
+from cdr_core.channels.handle_checks import refuse_hidden_bytes, refuse_shared_chunks
+from cdr_core.channels.remote_state import is_remote, state_files
+from cdr_core.channels.source_index import make_index
+from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, refuse_unproven, relax_key_checks
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.metadata import DROP_RECORDS, SOURCES, TRUST_KEY, Phase
-from cdr_core.phases.ledgers import recorded, summed_lines
-from cdr_core.phases.meter import Meter, unit_of
-from cdr_core.phases.quarantine import (
+from cdr_core.planning.dropped_records import Ranges, drops_by_channel, parse_drops
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.runtime.phase_ledgers import recorded, summed_lines
+from cdr_core.runtime.quarantine import (
     QUARANTINE,
     directories,
     put_aside,
@@ -26,28 +38,16 @@ from cdr_core.phases.quarantine import (
     refuse_wrong_spec,
     shows_values,
 )
-from cdr_core.phases.results import UnitResult
-from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.rescale.batch import batch_source
-from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
-from cdr_core.rescale.drops import Ranges, drops_by_channel, parse_drops
-from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, refuse_unproven, relax_key_checks
-from cdr_core.rescale.grouping import group_ends
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.remote import is_remote, state_files
-from cdr_core.rescale.scan_batch import Scanned, require_all_bytes, require_every_channel, scan_channels
-from cdr_core.rescale.scanning import WORTH_A_SUM, scan_channel
-from cdr_core.rescale.source import open_planned
-from cdr_core.rescale.source_index import make_index
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.runtime.unit_progress import Meter, unit_of
+from cdr_core.runtime.unit_results import UnitResult
+from cdr_core.runtime.unit_runner import Finished, Job, Outcome
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
 from cdr_core.sweep.leftovers import PINS
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 EVIDENCE = "evidence"
 """In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
@@ -219,6 +219,6 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
 
 
 if __name__ == "__main__":
-    from cdr_core.phases.main import main
+    from cdr_core.runtime.phase_command import main
 
     main("read")

@@ -3,7 +3,7 @@
 Unit: a new subtask. Order: by stage of the drain order, gate, new channel, virtual channel, split; within a virtual
 channel the source's own order. Elements that are not records are selected like them; behind the records of a new
 channel that several virtual channels were merged into come its closing elements
-(:mod:`cdr_core.rescale.other_elements`).
+(:mod:`cdr_core.channels.control_elements`).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.audit.ledger import BYTES, CLOSING_STATUS, Ledger, join_ledgers, require_equal, require_others
+from cdr_core.channels.batch_scan import Scanned
+from cdr_core.channels.channel_batch import BatchSource, batch_source
+from cdr_core.channels.channel_layout import LayoutReader
+from cdr_core.channels.closing_elements import Closings, closings
+from cdr_core.channels.control_elements import CLOSING_POSITION
+from cdr_core.channels.grouping import group_ends
 from cdr_core.errors import Where
 from cdr_core.faults import reach
 from cdr_core.kernels.fingerprint import FOLD_COLUMNS
 from cdr_core.metadata import Phase, SpillFile
 from cdr_core.phases import filter as filtering
-from cdr_core.phases.earlier import ledger_of_entries
 from cdr_core.phases.filter import selected_by
-from cdr_core.phases.ledgers import line_key, recorded, summed_lines
-from cdr_core.phases.meter import Meter, unit_of
 from cdr_core.phases.read import scanned_by
-from cdr_core.phases.selections import BLOCK, Blocks, write_index
-from cdr_core.phases.unit import Finished, Job, Outcome
-from cdr_core.phases.workspace import write_json
-from cdr_core.rescale.batch import BatchSource, batch_source
-from cdr_core.rescale.closings import Closings, closings
-from cdr_core.rescale.drain_order import stages
-from cdr_core.rescale.grouping import group_ends
-from cdr_core.rescale.layouts import LayoutReader
-from cdr_core.rescale.other_elements import CLOSING_POSITION
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scan_batch import Scanned
-from cdr_core.spill.builder import Chunks, Parts, SegmentBuilder
-from cdr_core.spill.placement import Place
+from cdr_core.planning.drain_order import stages
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.earlier_versions import ledger_of_entries
+from cdr_core.runtime.phase_ledgers import line_key, recorded, summed_lines
+from cdr_core.runtime.selection_blocks import BLOCK, Blocks, write_index
+from cdr_core.runtime.unit_progress import Meter, unit_of
+from cdr_core.runtime.unit_runner import Finished, Job, Outcome
+from cdr_core.runtime.workspace import write_json
+from cdr_core.spill.remote_upload import shipping
+from cdr_core.spill.segment_builder import Chunks, Parts, SegmentBuilder
 from cdr_core.spill.set_writer import SetWriter
-from cdr_core.spill.sets import NO_REFERENCES, References
-from cdr_core.spill.shipping import shipping
+from cdr_core.spill.spill_set import NO_REFERENCES, References
+from cdr_core.spill.tiered_files import Place
 from cdr_core.spill.tiers import Tier, refuse_beside, tiers_of
 from cdr_core.storage import join, storage_for
-from cdr_core.storage.columns import read_columns, write_columns
+from cdr_core.storage.column_codec import read_columns, write_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -411,6 +411,6 @@ def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, tol
 
 
 if __name__ == "__main__":
-    from cdr_core.phases.main import main
+    from cdr_core.runtime.phase_command import main
 
     main("spill")

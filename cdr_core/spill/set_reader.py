@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from cdr_core.errors import CdrError, SpillLost, StorageError, Unreadable, Where
 from cdr_core.kernels import frames
-from cdr_core.spill.buffers import Buffers
-from cdr_core.spill.sets import RUN_BYTES, SpillSet
+from cdr_core.spill.buffer_pool import Buffers
+from cdr_core.spill.spill_set import RUN_BYTES, SpillSet
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import local_path, read_into
 

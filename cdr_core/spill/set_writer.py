@@ -17,8 +17,8 @@ import numpy.typing as npt
 from cdr_core.audit.ledger import Ledger
 from cdr_core.errors import DiskFull, StorageError
 from cdr_core.faults import reach
-from cdr_core.spill.placement import FULL, Place, SetFiles
-from cdr_core.spill.sets import NO_REFERENCES, IndexBuilder, References, SpillFile, SpillSet
+from cdr_core.spill.spill_set import NO_REFERENCES, IndexBuilder, References, SpillFile, SpillSet
+from cdr_core.spill.tiered_files import FULL, Place, SetFiles
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage.local import make_directories, sync_path
 

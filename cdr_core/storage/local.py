@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cdr_core.addresses import canonical
 from cdr_core.errors import DiskFull, Refused, StorageError, Unreadable
-from cdr_core.storage.access import Stat, is_local
+from cdr_core.storage.base import Stat, is_local
 
 
 def local_path(uri: str) -> Path:
@@ -70,7 +70,7 @@ def host_id() -> str:
 
 
 class LocalStorage:
-    """See :class:`cdr_core.storage.access.Storage`."""
+    """See :class:`cdr_core.storage.base.Storage`."""
 
     def read(self, uri: str, offset: int = 0, length: int | None = None, *, tag: str = "") -> bytes:
         path = local_path(uri)

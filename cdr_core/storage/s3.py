@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 from cdr_core import settings
 from cdr_core.addresses import canonical
 from cdr_core.errors import CdrError, Refused, SettingsRefused, StorageError, Unreadable
-from cdr_core.storage.access import Stat
+from cdr_core.storage.base import Stat
 
 TRIES = 8
 """About 13 seconds of patience in all; a task that lost it is tried again as a whole."""
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class S3Storage:
-    """See :class:`cdr_core.storage.access.Storage`."""
+    """See :class:`cdr_core.storage.base.Storage`."""
 
     def __init__(self, client: Any = None) -> None:
         self._client = client or _client(settings.load().s3_endpoint)

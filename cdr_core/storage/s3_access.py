@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cdr_core import settings
-from cdr_core.storage.access import is_local
+from cdr_core.storage.base import is_local
 
 _DEFAULT_REGION = "us-east-1"
 """Of servers that are not AWS: they do not care, but a signature names one."""

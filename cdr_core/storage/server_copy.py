@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from cdr_core.storage.access import Stat
+from cdr_core.storage.base import Stat
 from cdr_core.storage.s3 import error_code, patiently, split
 from cdr_core.storage.upload import GONE, MOST_PARTS
 

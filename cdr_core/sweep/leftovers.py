@@ -14,8 +14,8 @@ from pathlib import Path
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Recovery, RecoveryState, Repository
 from cdr_core.settings import Settings
-from cdr_core.spill.release import attempt_of, delete_file
 from cdr_core.spill.reservations import LEDGER, settle
+from cdr_core.spill.set_cleanup import attempt_of, delete_file
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage import is_local, storage_for
 from cdr_core.storage.local import RealNames, host_id, local_path

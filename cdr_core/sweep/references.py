@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import SOURCES, Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
-from cdr_core.spill.release import attempt_of, is_address, is_needed, names_of
+from cdr_core.spill.set_cleanup import attempt_of, is_address, is_needed, names_of
 from cdr_core.storage import canonical, is_local, storage_for
 from cdr_core.storage.local import RealNames
 from cdr_core.sweep.decide import Standing

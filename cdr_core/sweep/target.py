@@ -14,7 +14,7 @@ from pathlib import Path
 from cdr_core.commit.sinks import lake_for
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Prepared, Recovery, RecoveryState
-from cdr_core.spill.release import strings
+from cdr_core.spill.set_cleanup import strings
 from cdr_core.storage import canonical, is_local, join, storage_for
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep.objects import Found

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param
 
-from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
+from cdr_airflow.drill_operators import DrillPhaseOperator, VerdictOperator
 from cdr_airflow.form import (
     CHECKPOINT_PATTERN,
     DURATION_PATTERN,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from cdr_airflow import recoveries
 from cdr_core import errors, settings
-from cdr_core.drill.names import drill_id_of
+from cdr_core.drill.drill_id import drill_id_of
 from cdr_core.drill.plan import DrillPlan
 from cdr_core.drill.plans import load_plans
 from cdr_core.errors import CdrError
 
 if TYPE_CHECKING:
-    from cdr_core.drill.begin import Asked
+    from cdr_core.drill.start import Asked
 
 Request = Mapping[str, str]
 
@@ -28,7 +28,7 @@ def drill_id(dag: str, run: str) -> str:
 
 def plan_of(request: Request) -> DrillPlan:
     """Return the plan that a run asks for: by its name, with what the form says instead; or by the form alone."""
-    from cdr_core.drill.wish import WISHES, with_wishes
+    from cdr_core.drill.plan_overrides import WISHES, with_wishes
 
     name = request.get("plan", "")
     base = load_plans(settings.load().drills).get(name) if name else None
@@ -42,7 +42,7 @@ def plan_of(request: Request) -> DrillPlan:
 
 def begin(request: Request, dag: str, run: str) -> str | None:
     """The recovery of the run's drill, begun now or by an earlier try; ``None`` where nothing is new."""
-    from cdr_core.drill.begin import begin as begin_drill
+    from cdr_core.drill.start import begin as begin_drill
     from cdr_core.metadata import Repository
 
     current, plan = settings.load(), plan_of(request)
@@ -53,7 +53,7 @@ def begin(request: Request, dag: str, run: str) -> str | None:
 
 def has_nothing_new(request: Request, dag: str, run: str) -> bool:
     """Whether a drill that waits for a new checkpoint has none; a drill that was begun has its own."""
-    from cdr_core.drill.begin import has_newer
+    from cdr_core.drill.start import has_newer
     from cdr_core.metadata import Repository
 
     current, plan = settings.load(), plan_of(request)
@@ -67,7 +67,7 @@ def refuse_if_given_up(dag: str, run: str) -> None:
     """A drill whose time is over starts no further phase."""
     from datetime import UTC, datetime
 
-    from cdr_core.drill.patience import refuse_if_given_up as refuse
+    from cdr_core.drill.time_limit import refuse_if_given_up as refuse
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
@@ -80,7 +80,7 @@ def time_left(dag: str, run: str) -> float | None:
     """Seconds until the drill is given up, whatever phase it is in then; ``None`` = its plan gives it all the time."""
     from datetime import UTC, datetime
 
-    from cdr_core.drill.patience import time_left as left
+    from cdr_core.drill.time_limit import time_left as left
     from cdr_core.metadata import Repository
 
     with Repository.open(settings.load().database_url) as repository:
@@ -92,7 +92,7 @@ def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[
     """Whom the error blames, as the verdict's process takes it; ``ended_as`` is the class that a driver named, whose
     exit status tells less.
     """
-    from cdr_core.drill.begin import was_begun
+    from cdr_core.drill.start import was_begun
     from cdr_core.drill.verdict import Failure, FailureKind, blame
     from cdr_core.metadata import Repository
 
@@ -118,7 +118,7 @@ def record(request: Request, dag: str, run: str) -> str:
 
     Raise the refusal of a request that describes no drill, without a row: the history is about checkpoints and plans.
     """
-    from cdr_core.drill.begin import record_unbegun
+    from cdr_core.drill.start import record_unbegun
     from cdr_core.metadata import Repository
 
     current = settings.load()
@@ -139,13 +139,13 @@ def record(request: Request, dag: str, run: str) -> str:
 
 def share_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What bounds the cores of a driver with this environment."""
-    from cdr_core.drill import share
+    from cdr_core.drill import resource_limits as share
 
     return share.environment(settings.load({**os.environ, **environment}))
 
 
 def _asked(dag: str, run: str, plan: DrillPlan, request: Request) -> Asked:
-    from cdr_core.drill.begin import Asked
+    from cdr_core.drill.start import Asked
 
     only_newer = plan.schedule.poll_s is not None and bool(request.get("only_newer"))
     return Asked(drill_id(dag, run), run=f"{dag}/{run}", only_newer=only_newer)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Self
 
-from cdr_airflow.tether import tethered
+from cdr_airflow.die_with_parent import tethered
 
 MAXIMUM_LINE = 64 * 1024
 """A line longer than this is cut into several: a driver gone wild must not fill the memory of the task."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from airflow.sdk import Param
 
-from cdr_airflow.shipped import PARALLELISM, shipped
+from cdr_airflow.demo_checkpoint import PARALLELISM, shipped
 from cdr_core import settings
 from cdr_core.errors import CdrError
 

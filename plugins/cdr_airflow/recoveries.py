@@ -49,7 +49,7 @@ def checked_spec(request: Mapping[str, str]) -> dict[str, str]:
     and kept with the recovery, which every later phase and every executor uses.
     """
     from cdr_core import settings
-    from cdr_core.rescale.spec import examine_spec, read_spec
+    from cdr_core.planning.job_spec import examine_spec, read_spec
 
     text = read_spec(request["spec"])
     spec, _ = examine_spec(text)
@@ -105,8 +105,8 @@ def is_on(request: Mapping[str, str], name: str) -> bool:
 def create(request: Mapping[str, str]) -> str:
     """The recovery that the request names, made or attached to; raises a :class:`cdr_core.errors.CdrError`."""
     from cdr_core import settings
-    from cdr_core.phases import request as requests
-    from cdr_core.rescale.drain_order import parse_order
+    from cdr_core.planning.drain_order import parse_order
+    from cdr_core.runtime import recovery_request as requests
 
     wished = requests.RecoveryRequest(
         checkpoint=request["checkpoint"],
@@ -126,7 +126,7 @@ def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
     """Take the next epoch for this try, or learn that there is nothing left to do."""
     from cdr_core import settings
     from cdr_core.metadata import Phase, Repository, Runner
-    from cdr_core.phases.pin_file import begin as begin_attempt
+    from cdr_core.runtime.pin_file import begin as begin_attempt
 
     runner = Runner(task_try.run, task_try.task, task_try.number, socket.gethostname(), os.getpid())
     with Repository.open(settings.load().database_url) as repository:

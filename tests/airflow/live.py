@@ -21,13 +21,13 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+from cdr_airflow.demo_checkpoint import shipped
+from cdr_airflow.die_with_parent import tethered
 from cdr_airflow.embedded import rest, services
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.embedded.instance import is_healthy
 from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
 from cdr_airflow.embedded.rest import DAG, Client
-from cdr_airflow.shipped import shipped
-from cdr_airflow.tether import tethered
 from cdr_core.errors import StorageError
 from cdr_core.metadata import Phase, Repository
 from cdr_core.spark import processes

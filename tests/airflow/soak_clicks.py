@@ -32,8 +32,8 @@ from urllib.parse import quote
 import httpx
 import yaml
 
+from cdr_airflow.demo_checkpoint import Shipped, shipped
 from cdr_airflow.embedded.services import API_SERVER, log_file
-from cdr_airflow.shipped import Shipped, shipped
 from tests.airflow.live import Live
 
 ROOT = Path(__file__).resolve().parents[2]

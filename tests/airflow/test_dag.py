@@ -14,7 +14,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
 from cdr_airflow import form
-from cdr_airflow.shipped import shipped
+from cdr_airflow.demo_checkpoint import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cdr_airflow import drill_dags
+from cdr_airflow.demo_checkpoint import shipped
 from cdr_airflow.form import NO_EXAMPLE, recovery_params
-from cdr_airflow.shipped import shipped
 from cdr_core.drill.plans import Plans
 
 ROOT = Path(__file__).resolve().parents[2]

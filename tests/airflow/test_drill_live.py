@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from cdr_airflow.shipped import shipped
+from cdr_airflow.demo_checkpoint import shipped
 from cdr_core.metadata import Drill, DrillOutcome
 from tests.airflow.alerts import Alerts
 from tests.airflow.live import Live, wait_for

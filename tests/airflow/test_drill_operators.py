@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from sqlalchemy import update
 
 from cdr_airflow import connections, drills, links, metrics, notify
-from cdr_airflow.drilling import DrillPhaseOperator, VerdictOperator
+from cdr_airflow.drill_operators import DrillPhaseOperator, VerdictOperator
 from cdr_airflow.page import runs
 from cdr_core import settings as settings_module
 from cdr_core.errors import DatabaseUnavailable, Refused, SettingsRefused, StorageError, Unbalanced

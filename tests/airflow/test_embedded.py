@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
+from cdr_airflow.demo_checkpoint import shipped
 from cdr_airflow.embedded import config, demo, services, setup
 from cdr_airflow.embedded.__main__ import main
-from cdr_airflow.embedded.board import TASKS, Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_password, keep_secrets
 from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
-from cdr_airflow.shipped import shipped
+from cdr_airflow.embedded.progress_board import TASKS, Board
 from cdr_core.errors import Refused
 from cdr_core.spark import processes
 

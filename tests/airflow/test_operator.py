@@ -22,8 +22,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from structlog.testing import capture_logs
 
 from cdr_airflow import metrics, recoveries
+from cdr_airflow.die_with_parent import tethered
 from cdr_airflow.operator import PhaseOperator
-from cdr_airflow.tether import tethered
 from cdr_core.errors import CdrError, DatabaseUnavailable, Fenced, SpecRefused
 
 HERE = Path(__file__).resolve().parent
@@ -152,7 +152,7 @@ def test_the_ui_of_an_older_attempts_driver_is_no_link(monkeypatch: pytest.Monke
 
 
 def test_a_driver_on_a_cluster_says_where_its_ui_is() -> None:
-    from cdr_core.phases.workers import driver_ui
+    from cdr_core.runtime.executor_backend import driver_ui
 
     session = SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl="http://driver:4041"))
     assert driver_ui(session, 3) == {"ui": "http://driver:4041", "epoch": 3}

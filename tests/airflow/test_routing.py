@@ -19,8 +19,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from cdr_core.drain.routed_delivery import ROUTING
 from cdr_core.metadata import Phase
-from cdr_core.phases.draining.delivery import ROUTING
 from cdr_core.spark.server import find_server
 from tests.airflow.live import Live, Run, wait_for
 from tests.seeds.expected import Compared, compare, records_of

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.report import Report
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.audit.receipt import sealed
 from cdr_core.audit.row_digest import RowDigest
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.listeners import Notice, PartitionDone
 from cdr_core.commit.sinks import Publication
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.report import Report
+from cdr_core.verify.verify import Request, verify
 from tests.support import inline
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "receipt.schema.json").read_text())

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.report import Difference, Kind, Report
-from cdr_core.audit.independent.rows import reading_of
-from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import Corrupt
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.report import Difference, Kind, Report
+from cdr_core.verify.rows import reading_of
+from cdr_core.verify.spec import read_spec
+from cdr_core.verify.verify import Request, verify
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.written import (

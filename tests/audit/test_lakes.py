@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.lake import LakeFile, LakeTable, Snapshot
-from cdr_core.audit.independent.report import Kind
-from cdr_core.audit.independent.tables import DataFile, Owner, open_table
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Repository
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot
+from cdr_core.verify.report import Kind
+from cdr_core.verify.tables import DataFile, Owner, open_table
+from cdr_core.verify.verify import Request, verify
 from tests.support import inline
 from tests.support.bucket import NAME, Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

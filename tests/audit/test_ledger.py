@@ -16,7 +16,7 @@ from cdr_core.audit.ledger import (
     require_partition,
 )
 from cdr_core.errors import Unbalanced
-from cdr_core.flink.elements import OTHER_KINDS
+from cdr_core.flink.element_kinds import OTHER_KINDS
 
 
 def ledger(line: int, tally: Tally, **others: int) -> Ledger:

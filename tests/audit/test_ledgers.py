@@ -17,17 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.audit.independent import fingerprints as independent_fingerprints
-from cdr_core.audit.independent import framing
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.fingerprints import chains, fingerprints
-from cdr_core.audit.independent.report import Kind, Report
-from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.audit.receipt import sealed
 from cdr_core.errors import Unreadable
 from cdr_core.kernels.fingerprint import FOLD_COLUMNS, fold_records
+from cdr_core.verify import fingerprints as independent_fingerprints
+from cdr_core.verify import framing
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.fingerprints import chains, fingerprints
+from cdr_core.verify.report import Kind, Report
+from cdr_core.verify.spec import read_spec
+from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import Recovered, recover
 from tests.support.generated import KEYED, generated
 

@@ -12,10 +12,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import Claims, check_seal, read_claims
-from cdr_core.audit.independent.report import Kind, Report
-from cdr_core.audit.independent.spec import read_spec
 from cdr_core.audit.ledger import NOTHING
 from cdr_core.audit.receipt import (
     DroppedRecord,
@@ -28,6 +24,10 @@ from cdr_core.audit.receipt import (
     sealed,
 )
 from cdr_core.errors import Corrupt, Refused, Unreadable
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.claims import Claims, check_seal, read_claims
+from cdr_core.verify.report import Kind, Report
+from cdr_core.verify.spec import read_spec
 from tests.audit.recovered import SCHEMA, Recovered, recover, spoil_tag, validate
 from tests.support.checkpoints import FixtureCheckpoints
 

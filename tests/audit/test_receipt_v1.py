@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.framing import KINDS
-from cdr_core.audit.independent.spec import read_spec
 from cdr_core.audit.receipt import proof_sha256, sealed
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.framing import KINDS
+from cdr_core.verify.spec import read_spec
 from tests.audit.recovered import Recovered, validate
 
 Lines = dict[str, list[dict[str, Any]]]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.audit.independent import row_digests
 from cdr_core.audit.row_digest import RowDigest
+from cdr_core.verify import row_digests
 
 LISTS = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]))
 FIELDS: dict[str, tuple[pa.DataType, list[Any]]] = {

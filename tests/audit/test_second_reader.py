@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.audit.independent.channel_handles import HandleBuilder
-from cdr_core.audit.independent.checkpoint import Checkpoint
-from cdr_core.audit.independent.cursor import Cursor
-from cdr_core.audit.independent.framing import KINDS, timestamp, value_of
-from cdr_core.audit.independent.keys import murmur, row_hash
-from cdr_core.audit.independent.metadata import read_metadata, uid_hash
-from cdr_core.audit.independent.rows import reading_of
-from cdr_core.audit.independent.spec import Exchange, read_spec
-from cdr_core.audit.independent.types import parse_type
 from cdr_core.errors import Corrupt, CorruptMetadata
+from cdr_core.verify.channel_handles import HandleBuilder
+from cdr_core.verify.checkpoint import Checkpoint
+from cdr_core.verify.cursor import Cursor
+from cdr_core.verify.framing import KINDS, timestamp, value_of
+from cdr_core.verify.keys import murmur, row_hash
+from cdr_core.verify.metadata import read_metadata, uid_hash
+from cdr_core.verify.rows import reading_of
+from cdr_core.verify.spec import Exchange, read_spec
+from cdr_core.verify.types import parse_type
 from tests.support.checkpoints import SHIPPED, FixtureCheckpoints
 from tests.support.oracle import ChannelId, Element
 

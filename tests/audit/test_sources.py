@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.report import Kind
-from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import Corrupt, Refused, SpecRefused
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.report import Kind
+from cdr_core.verify.spec import read_spec
+from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import Recovered, recover
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cdr_core.audit.independent.report import Kind, Report
 from cdr_core.errors import Corrupt, Refused, Unreadable
+from cdr_core.verify.report import Kind, Report
 from tests.audit.recovered import Recovered
 
 Row = dict[str, Any]

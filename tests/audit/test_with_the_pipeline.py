@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.spec import read_spec
-from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.errors import Corrupt
 from cdr_core.metadata import Phase
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.spec import read_spec
+from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import spoil_tag, validate
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

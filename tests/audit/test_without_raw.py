@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.audit.independent.report import Kind
 from cdr_core.errors import Unreadable
+from cdr_core.verify.report import Kind
 from tests.audit.recovered import Recovered, recover
 from tests.support.checkpoints import FixtureCheckpoints
 

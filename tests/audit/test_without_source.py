@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.report import Kind, Report
-from cdr_core.audit.independent.without_source import verify_without_source
 from cdr_core.cli.main import app
 from cdr_core.errors import Refused
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.report import Kind, Report
+from cdr_core.verify.without_source import verify_without_source
 from tests.audit.recovered import Recovered
 from tests.audit.test_without_raw import without
 

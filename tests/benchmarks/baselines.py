@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdr_core.commit.sinks.files import parquet_options
+from cdr_core.commit.sinks.prepared_files import parquet_options
 from cdr_core.kernels.frames import TAGS
 from tests.benchmarks.figures import Bench, core_seconds, speeds
 

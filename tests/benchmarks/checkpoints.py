@@ -20,7 +20,7 @@ from tests.benchmarks.workers import ProcessWorkers
 from tests.support.stuck import FrozenDisk, frozen_disk
 
 if TYPE_CHECKING:
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 THROTTLED = "drain.page=sleep:0.002"
 """A consumer that takes a page in no less than 2 ms: 16 MB/s a task with pages of 32 KiB."""

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from cdr_core.channels.channel_source import open_channel
 from cdr_core.flink.decode import decode_values
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, windows
 from cdr_core.kernels import frames
-from cdr_core.rescale.source import open_channel
 from tests.benchmarks.baselines import beside_python, copy_memory
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds
 from tests.benchmarks.inputs import LONG_KEY, RECORDS, checkpoint, held, plan_of, state_files

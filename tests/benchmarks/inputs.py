@@ -7,11 +7,11 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.cli.generate import generate
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 
 SPLIT = 16 << 20
 """The default of CDR_SPLIT_SIZE."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.scanning import scan_channel
-from cdr_core.rescale.selection import Selection, Selector
-from cdr_core.rescale.source import open_channel
+from cdr_core.channels.channel_scan import scan_channel
+from cdr_core.channels.channel_selection import Selection, Selector
+from cdr_core.channels.channel_source import open_channel
+from cdr_core.channels.filter_context import FilterContext
+from cdr_core.planning.plan import Plan
 from cdr_core.settings import DEFAULT_PAGE_SIZE
 from tests.benchmarks.baselines import beside_python, copy_memory
 from tests.benchmarks.figures import Bar, Bench, Figure, Sizes, core_seconds, speeds

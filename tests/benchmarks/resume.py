@@ -14,7 +14,7 @@ from tests.benchmarks.recovering import Recovery, recovery, setting
 from tests.benchmarks.workers import ProcessWorkers
 
 if TYPE_CHECKING:
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 DONE_BEFORE = 0.8
 """Part of the records that a complete recovery checkpoint holds when the task is killed."""

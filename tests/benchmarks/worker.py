@@ -12,8 +12,8 @@ import time
 
 
 def main() -> int:
-    import cdr_core.phases.warm  # noqa: F401 # importing it compiles or loads every kernel
-    from cdr_core.phases.unit import run_unit
+    import cdr_core.runtime.kernel_warmup  # noqa: F401 # importing it compiles or loads every kernel
+    from cdr_core.runtime.unit_runner import run_unit
 
     gc.collect()
     gc.freeze()  # as Spark's worker daemon does before it forks, see cdr_core/spark/daemon.py

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.errors import JobFailed
-from cdr_core.phases.unit import run_unit
-from cdr_core.phases.workers import CONNECT
+from cdr_core.runtime.executor_backend import CONNECT
+from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.settings import Settings
 from cdr_core.spark.daemon import ENVIRONMENT
 from cdr_core.spark.server import ServerSpec, start_server, stop_server, wait_ready
@@ -27,7 +27,7 @@ from tests.benchmarks.figures import seconds
 from tests.benchmarks.worker import nothing
 
 if TYPE_CHECKING:
-    from cdr_core.phases.driver import Drive
+    from cdr_core.runtime.driver import Drive
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECONDS = 0.01
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 
 
 class ProcessWorkers:
-    """See :class:`cdr_core.phases.workers.Workers`: processes, each with one unit at a time; 0 = this very process.
+    """A :class:`cdr_core.runtime.executor_backend.Workers` of processes, each with one unit at a time; 0 = this process.
 
     ``busy`` is what the units took by themselves, ``wall`` how long the jobs ran; both grow from phase to phase.
     ``peak`` is the most that one of the processes held: anonymous and shared memory, in bytes; ``idle`` what it held
@@ -146,7 +146,7 @@ def held(pid: int) -> int:
 
 
 class SessionWorkers:
-    """See :class:`cdr_core.phases.workers.Workers`: one warm session. ``units`` is how many the last job had."""
+    """A :class:`cdr_core.runtime.executor_backend.Workers` on one warm session; the last job had ``units`` of them."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -171,7 +171,9 @@ class SessionWorkers:
 @contextmanager
 def spark(settings: Settings) -> Iterator[SessionWorkers]:
     """The embedded server as recoveries start it, on two cores, warm."""
-    spec = ServerSpec(settings.home / "spark" / "bench", settings.home, cores=2, preload=("cdr_core.phases.warm",))
+    spec = ServerSpec(
+        settings.home / "spark" / "bench", settings.home, cores=2, preload=("cdr_core.runtime.kernel_warmup",)
+    )
     start_server(spec)
     handle = wait_ready(spec)
     try:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.checkpoint_target import export_lease as holding
+from cdr_core.checkpoint_target.export import Exported, export_checkpoint
 from cdr_core.errors import Refused
 from cdr_core.flink.checkpoint import METADATA_FILE
 from cdr_core.metadata import Export, Phase, Repository, SpillSetState
-from cdr_core.phases import holding
-from cdr_core.phases.export import Exported, export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.spill.reservations import LEDGER
 from cdr_core.sweep import sweep_recovery
@@ -118,7 +118,7 @@ def test_a_slow_export_across_the_end_of_the_drain_reads_what_it_began_with(
     spilled: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The drain ends and its grants with it; the export still has its sets, and becomes whole."""
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     spilled.repository.request(spilled.id, "checkpoint", {"aligned_timeout": None})
     killed = draining.drain_in_child(spilled.id, "checkpoint.completed=kill")
     assert draining.exit_status(killed) == -9

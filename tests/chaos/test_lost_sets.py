@@ -13,9 +13,9 @@ import pytest
 
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import commit, drain
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import run_unit
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.reservations import LEDGER
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
@@ -114,7 +114,7 @@ def test_a_lost_set_stays_while_a_checkpoint_that_a_user_asked_for_holds_it(
 ) -> None:
     """It was cut before the loss was noticed and does not expire; with the commit its sets go as well."""
     (repository, recovery, settings), checkpoint, root = spilled
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.02")
     repository.request(recovery, "checkpoint", {"aligned_timeout": None})
     killed = draining.drain_in_child(recovery, "checkpoint.completed=kill", inline.ThreadedWorkers(1))

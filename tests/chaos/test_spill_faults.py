@@ -14,12 +14,12 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import DiskFull
 from cdr_core.metadata import Phase, PhaseState, Repository
 from cdr_core.phases import spill
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.main import own_runner
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.workspace import read_json
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import KIB, Settings
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from cdr_core.sweep import sweep_recovery
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints

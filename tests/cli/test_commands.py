@@ -199,7 +199,7 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
 
 def test_what_plans_and_creates_a_recovery_loads_no_pandas() -> None:
     """Seconds of a busy core, in the first task of every run: Arrow loads it with the first array, so none is made."""
-    program = "import sys\nimport cdr_core.phases.request, cdr_core.rescale.exact\nassert 'pandas' not in sys.modules"
+    program = "import sys\nimport cdr_core.runtime.recovery_request, cdr_core.channels.record_counts\nassert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -235,7 +235,7 @@ class WithoutSpark(InlineWorkers):
 def test_a_recovery_that_failed_is_resumed_by_its_id_and_ends_once(
     shell: Shell, tmp_path: Path, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", lambda settings: WithoutSpark())
+    monkeypatch.setattr("cdr_core.runtime.executor_backend.SparkWorkers", lambda settings: WithoutSpark())
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     arguments = ["--spec", str(checkpoint.spec), "--parallelism", "2", "--to", f"parquet:{tmp_path}/out"]
     _, out, _ = shell("recover", str(checkpoint.path), *arguments, "--create-only", "--json")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.errors import Refused
-from cdr_core.rescale.drops import parse_drops
+from cdr_core.planning.dropped_records import parse_drops
 from tests.cli.test_commands import Shell, WithoutSpark
 from tests.cli.test_commands import shell as shell
 from tests.support.written import SPEC, record, write_checkpoint
@@ -19,7 +19,7 @@ REBALANCE = SPEC.format(partitioner="rebalance")
 def test_lines_that_elements_printed_are_left_out_and_the_exit_status_says_partial(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", lambda settings: WithoutSpark())
+    monkeypatch.setattr("cdr_core.runtime.executor_backend.SparkWorkers", lambda settings: WithoutSpark())
     data = b"".join(record(key, "poison #1" if key in (2, 4) else "abc") for key in range(6))
     path = write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): data})
     (tmp_path / "job.yaml").write_text(REBALANCE)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdr_core.audit.independent.framing import find_frames
-from cdr_core.audit.independent.keys import murmur, owner
+from cdr_core.channels.element_reader import OWNER, element_batches, element_schema
 from cdr_core.cli import elements as elements_command
-from cdr_core.rescale.elements import OWNER, element_batches, element_schema
+from cdr_core.verify.framing import find_frames
+from cdr_core.verify.keys import murmur, owner
 from tests.cli.test_commands import Shell
 from tests.cli.test_commands import shell as shell
 from tests.support.written import (

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from cdr_core.cli.blocks import blocks_of
+from cdr_core.channels import channel_source as source
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.cli.inspect import describe
 from cdr_core.cli.inspect_text import WIDTH, bar, duration, size, skew, text_of
+from cdr_core.cli.rescale_blockers import blocks_of
 from cdr_core.flink.metadata import (
     AbsoluteFile,
     FinishedSubtask,
@@ -26,8 +28,6 @@ from cdr_core.flink.metadata import (
     SubtaskState,
     write_metadata,
 )
-from cdr_core.rescale import source
-from cdr_core.rescale.source import open_checkpoint
 from cdr_core.storage import s3
 from cdr_core.storage.local import LocalStorage, map_file
 from tests.cli.test_commands import Shell

@@ -16,7 +16,7 @@ import pytest
 from cdr_core.cli import main
 from cdr_core.cli import plan as plan_command
 from cdr_core.flink.metadata import read_metadata, write_metadata
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from cdr_core.metadata import Phase, Repository
 from tests.rescale.inflight import At, Op, checkpoint_of, exchange, frame, spec_of
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cdr_core.commit.commit_store import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator
-from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.events import (
     CheckpointAborted,
     CheckpointComplete,
@@ -15,8 +15,8 @@ from cdr_core.commit.events import (
     CommittableEvent,
     Event,
 )
+from cdr_core.drain.checkpoint_store import prepared
 from cdr_core.metadata import FencedTransaction, Phase
-from cdr_core.phases.draining.rows import prepared
 from tests.commit.explore_world import Marker, Sink, World, last_complete
 from tests.metadata.steps import runner
 

@@ -9,7 +9,7 @@ from cdr_core.errors import Fenced
 
 
 class Log:
-    """See :class:`cdr_core.commit.protocol.CommitLog`."""
+    """See :class:`cdr_core.commit.publish_once.CommitLog`."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.checkpoint_target import file_copy as copying
 from cdr_core.commit.sinks.base import Publication
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed, Refused, StorageError, Unreadable
 from cdr_core.flink.metadata import read_metadata
 from cdr_core.metadata import Phase, Repository
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.rewriting import copying
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
 from cdr_core.sweep import sweep
+from cdr_core.verify.verify import Request, verify
 from tests.chaos.test_kill import Victim
 from tests.commit.test_killed import FENCED, wait_for
 from tests.support import inline
@@ -47,7 +47,7 @@ AFTER = ("publish.after", "commit.published", "commit.recorded", "commit.receipt
 @pytest.fixture
 def small_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merged state goes to files, or there would be none of it to lose."""
-    monkeypatch.setattr("cdr_core.phases.rewriting.state.INLINE", 64)
+    monkeypatch.setattr("cdr_core.checkpoint_target.state_migration.INLINE", 64)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cdr_core.commit.commit_store import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.coordinator import Commit
-from cdr_core.commit.database import DatabaseStore, Rows, TableCommitter
 from cdr_core.commit.sinks import LookUp, Published
 from cdr_core.errors import Refused
 from cdr_core.metadata import CommitState, CoordinatorState

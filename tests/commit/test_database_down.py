@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cdr_core.commit.database import DatabaseCommitLog
+from cdr_core.commit.commit_store import DatabaseCommitLog
 from cdr_core.metadata import Phase, Repository
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.commit.targets import ParquetTarget
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints

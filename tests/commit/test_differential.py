@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from cdr_core.drain import task
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining import task
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.commit.targets import ParquetTarget, S3Target, Target
 from tests.support import inline
 from tests.support.bucket import Bucket

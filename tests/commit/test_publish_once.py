@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.commit import protocol
+from cdr_core.commit import publish_once as protocol
 from cdr_core.commit.committable import Committable, PreparedFile
-from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import LookUp, Publication, Published, Sink, has_path, sink_for
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.commit.sinks.none import NoneSink

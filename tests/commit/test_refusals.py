@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
-from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import InDoubt, Refused, Unreadable
-from cdr_core.phases.request import RecoveryRequest, check
+from cdr_core.runtime.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
 from cdr_core.storage import s3
 from tests.commit.conftest import make_target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
 from cdr_core.errors import CommitConflict, CommitUnknown, Fenced, InDoubt, Refused, Unreadable
 from tests.commit.log import Log

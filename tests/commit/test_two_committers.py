@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import CommitConflict
 from tests.commit.committers import run

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdr_core.commit.protocol import publish_once
+from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import sink_for
 from tests.commit.log import Log
 from tests.commit.targets import Target, publication

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from cdr_core.commit.watermarks import WatermarkAligner
-from cdr_core.drain.elements import SegmentElements
-from cdr_core.drain.watermarks import ChannelWatermarks, InputWatermark
+from cdr_core.drain.segment_elements import SegmentElements
+from cdr_core.drain.watermark_state import ChannelWatermarks, InputWatermark
 from cdr_core.errors import IllegalState
 from cdr_core.kernels import frames
-from cdr_core.rescale.plan import PlanChannels, VirtualChannel
+from cdr_core.planning.plan import PlanChannels, VirtualChannel
 from tests.commit.coordination import entry
 
 IDLE = "idle"

@@ -20,19 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.drain.state import DrainState
+from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.routed_delivery import RoutedSegments, Routing
+from cdr_core.drain.subtask_output import Output
 from cdr_core.errors import SpillLost
 from cdr_core.phases import drain
-from cdr_core.phases.draining.delivery import RoutedSegments, Routing
-from cdr_core.phases.draining.outputs import Output
-from cdr_core.phases.results import SUFFIX
-from cdr_core.phases.unit import Job
-from cdr_core.spill.buffers import Buffers
-from cdr_core.spill.scratch import Scratch
+from cdr_core.runtime.unit_results import SUFFIX
+from cdr_core.runtime.unit_runner import Job
+from cdr_core.spill.buffer_pool import Buffers
+from cdr_core.spill.scratch_ring import Scratch
 from cdr_core.spill.set_reader import Segment
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from cdr_core.storage import join
-from cdr_core.storage.columns import encode_columns
+from cdr_core.storage.column_codec import encode_columns
 from tests.drain.memory import Disk
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdr_core.drain.checkpoints import RecoveryCheckpoints, Rules
+from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints, Rules
 from cdr_core.errors import CheckpointsFailed
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from cdr_core.audit.ledger import NOTHING
-from cdr_core.drain.state import Columns, DrainState
-from cdr_core.drain.watermarks import InputWatermark
+from cdr_core.channels.channel_source import open_checkpoint
+from cdr_core.drain.drain_state import Columns, DrainState
+from cdr_core.drain.watermark_state import InputWatermark
 from cdr_core.errors import Corrupt, CorruptChannelState
 from cdr_core.kernels import frames
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.spill.set_reader import Segment
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from tests.support.checkpoints import FixtureCheckpoints
 
 FRAME = b"\x00\x00\x00\x06\x01abcde"

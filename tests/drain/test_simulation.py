@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pytest
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.drain.elements import SegmentElements
-from cdr_core.drain.state import DrainState
+from cdr_core.drain.checkpoint_driver import DrainWatch
+from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.resume import Progress
+from cdr_core.drain.routed_delivery import RoutedSegments
+from cdr_core.drain.segment_elements import SegmentElements
+from cdr_core.drain.snapshots import CutEntry, Snapshot, Snapshots, StoredSnapshot, newest_of
+from cdr_core.drain.subtask_output import Output
+from cdr_core.drain.task import DrainTask
 from cdr_core.errors import CdrError
-from cdr_core.phases.draining.delivery import RoutedSegments
-from cdr_core.phases.draining.outputs import Output
-from cdr_core.phases.draining.resume import Progress
-from cdr_core.phases.draining.snapshots import CutEntry, Snapshot, Snapshots, StoredSnapshot, newest_of
-from cdr_core.phases.draining.task import DrainTask
-from cdr_core.phases.draining.watch import DrainWatch
-from cdr_core.spill.buffers import Buffers
+from cdr_core.spill.buffer_pool import Buffers
 from cdr_core.spill.router import Route
 from cdr_core.spill.set_reader import Segment
 from tests.drain.simulate import Schedule, simulate

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cdr_core.commit.committable import PreparedFile, StoredChunks
+from cdr_core.drain.checkpoint_manifest import write_manifest
+from cdr_core.drain.snapshots import START, Cut, CutEntry, Snapshot, Snapshots
 from cdr_core.errors import JobFailed
-from cdr_core.phases.draining.manifest import write_manifest
-from cdr_core.phases.draining.snapshots import START, Cut, CutEntry, Snapshot, Snapshots
 
 MINE = Snapshot(0, 2, "mine", START, Cut("2-mine", "set"))
 

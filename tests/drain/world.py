@@ -25,22 +25,22 @@ import msgspec
 import numpy as np
 
 from cdr_core.audit.ledger import RECORDS
-from cdr_core.drain.checkpoints import RecoveryCheckpoints
-from cdr_core.drain.state import DrainState
+from cdr_core.drain.checkpoint_cuts import read_cuts
+from cdr_core.drain.checkpoint_driver import DrainWatch
+from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints
+from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.resume import go_back
+from cdr_core.drain.routed_delivery import RoutedSegments
+from cdr_core.drain.snapshots import Cut, Snapshots
+from cdr_core.drain.task import DrainTask
 from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, StorageError
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases import drain
-from cdr_core.phases.coordination import DRAINED
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.delivery import RoutedSegments
-from cdr_core.phases.draining.resume import go_back
-from cdr_core.phases.draining.snapshots import Cut, Snapshots
-from cdr_core.phases.draining.task import DrainTask
-from cdr_core.phases.draining.watch import DrainWatch
-from cdr_core.phases.driver import Drive, Recorder
-from cdr_core.phases.unit import Job, Outcome
-from cdr_core.rescale.plan import PlanChannels, VirtualChannel
-from cdr_core.spill.buffers import Buffers
+from cdr_core.planning.plan import PlanChannels, VirtualChannel
+from cdr_core.runtime.commit_setup import DRAINED
+from cdr_core.runtime.driver import Drive, Recorder
+from cdr_core.runtime.unit_runner import Job, Outcome
+from cdr_core.spill.buffer_pool import Buffers
 from tests.drain.memory import Disk, Rows
 from tests.drain.tasks import MemoryOutput, MemorySets, Task, Turns, made_segments
 
@@ -114,11 +114,11 @@ class World:
     @contextmanager
     def mounted(self) -> Iterator[None]:
         """The shipped modules, on this world's storage, sink and spill, with the parts under test."""
-        parts, module = self._parts, "cdr_core.phases.draining"
+        parts, module = self._parts, "cdr_core.drain"
         with ExitStack() as stack:
             stack.enter_context(self.disk.mounted())
             for target, what in {
-                "cdr_core.phases.driver.HEARTBEAT_SECONDS": -1.0,
+                "cdr_core.runtime.driver.HEARTBEAT_SECONDS": -1.0,
                 "cdr_core.phases.drain._load": self.sets.load,
                 "cdr_core.phases.drain.spill.execute": self._spill_again,
                 "cdr_core.phases.drain.DrainTask": parts.task,
@@ -144,7 +144,7 @@ class World:
         recovery: Any = SimpleNamespace(id="r", workspace="/memory", settings={}, options=options, host_id=None)
         rows: Any = self.rows
         self._check_complete()
-        with patch("cdr_core.phases.draining.resume.require_no_unknown_commit", lambda *_: None):
+        with patch("cdr_core.drain.resume.require_no_unknown_commit", lambda *_: None):
             self.drive = _Drive(self.plan, rows, recovery, epoch)
             subtasks = range(len(self.plan.subtasks))
             cuts = go_back(self.drive, subtasks)

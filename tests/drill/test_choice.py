@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.drill.checkpoint_search import candidates
 from cdr_core.drill.choice import Candidate, choose, is_newer
-from cdr_core.drill.find import candidates
 from cdr_core.drill.plan import Choice
 from cdr_core.errors import Unreadable
 from tests.support.bucket import Bucket

@@ -12,16 +12,17 @@ from typing import NoReturn
 import pytest
 from sqlalchemy import update
 
-from cdr_core.drill import end, scratch
-from cdr_core.drill.begin import Asked, begin
+from cdr_core.drill import finish as end
+from cdr_core.drill import scratch
 from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
 from cdr_core.drill.run import by_this_process
 from cdr_core.drill.scratch import place_of, remove
+from cdr_core.drill.start import Asked, begin
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
 from cdr_core.metadata.models import DrillRow
-from cdr_core.phases.pin_file import pin_file_of
+from cdr_core.runtime.pin_file import pin_file_of
 from cdr_core.spark.processes import start_time
 from cdr_core.storage import storage_for
 from cdr_core.sweep import Left
@@ -222,7 +223,7 @@ def test_a_drill_may_rehearse_from_s3_to_s3(
     local = Path(rehearsal.settings.home) / "drills" / drill.id
     local.mkdir(parents=True)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("cdr_core.drill.end.host_id", lambda: "another host")
+        elsewhere.setattr("cdr_core.drill.finish.host_id", lambda: "another host")
         end.clean_up(rehearsal.repository, rehearsal.settings, drill)
         assert bucket.keys(root) == [], "objects are the same from every host"
         end.clean_up(rehearsal.repository, rehearsal.settings, with_scratch(drill, str(local)))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cdr_core.drill.plan import DAY, LONGEST, Choice, DrillPlan, Expect, Query, Schedule, give_up_after, parse_plan
+from cdr_core.drill.plan_overrides import with_wishes
 from cdr_core.drill.plans import Plans, load_plans, parse_plans
-from cdr_core.drill.wish import with_wishes
 from cdr_core.errors import DrillPlanRefused, Refused
 
 LEAST = {"spec": "/specs/a.yaml", "checkpoints": "/c"}

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from cdr_core.drill import checks
-from cdr_core.drill.begin import Asked, begin, has_newer
-from cdr_core.drill.end import end
-from cdr_core.drill.names import drill_id_of
+from cdr_core.drill.drill_id import drill_id_of
+from cdr_core.drill.finish import end
+from cdr_core.drill.start import Asked, begin, has_newer
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.main import own_runner
-from cdr_core.phases.request import RecoveryRequest, create_in
-from cdr_core.phases.workers import share_of_cluster
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.executor_backend import share_of_cluster
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
 from tests.drill.conftest import Rehearsal
 from tests.support.inline import InlineWorkers, run_all
 
@@ -271,7 +271,7 @@ def test_without_a_flink_the_rest_of_the_drill_decides(rehearsal: Rehearsal) -> 
 
 
 def test_a_drill_takes_a_share_of_the_cores(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cdr_core.drill import share
+    from cdr_core.drill import resource_limits as share
 
     def shared(**environment: str) -> tuple[int, str]:
         for name, value in environment.items():

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from cdr_core import errors
-from cdr_core.drill.spoken import beside, spoken
+from cdr_core.drill.duration_format import beside, spoken
 from cdr_core.drill.verdict import (
     ADVICE,
     ROWS,

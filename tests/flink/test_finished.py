@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.audit.independent.verify import Request, verify
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
+from cdr_core.verify.verify import Request, verify
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed
 from tests.flink.harness.judge import Identity, Seen

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdr_core.flink.metadata import CheckpointMetadata, OperatorState, SubtaskState, read_metadata, write_metadata
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from tests.flink.fixtures import MADE
 from tests.flink.harness import write_oracle
 from tests.support.checkpoints import FixtureCheckpoints

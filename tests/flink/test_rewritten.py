@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel, Checkpoint
-from cdr_core.audit.independent.spec import read_spec
+from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.metadata import RecoveryCheckpointState
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.checkpoint import Channel, Checkpoint
+from cdr_core.verify.spec import read_spec
 from tests.audit.recovered import spoil_tag
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed

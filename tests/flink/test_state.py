@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.checkpoint_target import state_migration as state
 from cdr_core.flink.state import keyed
-from cdr_core.phases.rewriting import state
 from tests.flink.fixtures import MADE, STATEFUL
 from tests.flink.harness import Job, Verdict, judge, judge_timed, make, restore
 from tests.flink.harness.job import go_on

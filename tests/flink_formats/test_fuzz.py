@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdr_core.channels.element_reader import element_batches
 from cdr_core.flink import channel_state
-from cdr_core.rescale import bound, plan
-from cdr_core.rescale.elements import element_batches
+from cdr_core.planning import exchange_binding as bound
+from cdr_core.planning import plan
 from tests.flink_formats import fuzz
 from tests.flink_formats.hostile import check, corpus, through
 from tests.flink_formats.hostile.known import KNOWN, Known

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.flink import sorting
-from cdr_core.flink.encode import encode_value
+from cdr_core.flink import key_sorter as sorting
+from cdr_core.flink.key_sorter import Sorter
 from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.read_page import ReadPage
-from cdr_core.flink.sorting import Sorter
 from cdr_core.flink.types import parse_type
-from cdr_core.kernels import fingerprint, frames, stretches
+from cdr_core.kernels import element_runs as stretches
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.synthetic.encode import encode_value
 from tests.kernels.test_windows import channel
 
 GROUPS, LANES = 128, 3

@@ -9,7 +9,7 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from cdr_core.kernels.memory import address_of, load_be32, load_byte, load_le64, store_64
+from cdr_core.kernels.raw_memory import address_of, load_be32, load_byte, load_le64, store_64
 
 
 @njit

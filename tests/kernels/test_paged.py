@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cdr_core.errors import CorruptChannelState, IllegalState
-from cdr_core.flink import paged
-from cdr_core.flink.paged import SPOOLED_FROM, paged_windows
+from cdr_core.flink import paged_reader as paged
+from cdr_core.flink.paged_reader import SPOOLED_FROM, paged_windows
 from cdr_core.flink.read_page import PageCounts, ReadPage
 from cdr_core.flink.virtual_channel import ChannelBytes
 from tests.kernels.test_windows import STREAM, WHOLE, channel, frame, record

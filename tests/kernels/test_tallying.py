@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.kernels import fingerprint, frames, tallying
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import frame_tally as tallying
 
 OTHERS = (b"\2" + bytes(8), b"\3" + bytes(28), b"\4" + bytes(4), b"\4" + b"\xff" * 4, b"\5\1", b"\6" + bytes(12))
 ELEMENTS = st.one_of(

@@ -12,10 +12,10 @@ import pytest
 
 from cdr_core.errors import Fenced, Refused
 from cdr_core.metadata import Attempt, Phase, Repository, SpillFile, SpillSet, SpillSetState
-from cdr_core.phases.workspace import write_json
-from cdr_core.spill import release as release_module
-from cdr_core.spill.release import attempt_of, delete_released, release
+from cdr_core.runtime.workspace import write_json
+from cdr_core.spill import set_cleanup as release_module
 from cdr_core.spill.reservations import Reservations
+from cdr_core.spill.set_cleanup import attempt_of, delete_released, release
 from cdr_core.spill.tiers import Tier
 from tests.metadata.steps import begin, reach
 from tests.support.spill import places, write

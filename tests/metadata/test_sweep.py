@@ -8,7 +8,7 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.metadata import Attempt, Phase, RecoveryCheckpoint, Repository, SpillFile, SpillSet
-from cdr_core.phases.workspace import write_json
+from cdr_core.runtime.workspace import write_json
 from cdr_core.settings import Settings
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import Report, sweep_recovery

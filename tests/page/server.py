@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from cdr_airflow.tether import tethered
+from cdr_airflow.die_with_parent import tethered
 
 ROOT = Path(__file__).resolve().parents[2]
 STRANGER = "sam"

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, upgrade
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.page import sample
 from tests.page.conftest import Sample
 from tests.page.server import STRANGER
@@ -261,7 +261,7 @@ def test_a_checkpoint_is_taken_by_the_drain_and_exported_below_the_root_only(
 ) -> None:
     monkeypatch.setenv("CDR_HOME", str(page.server.home))
     draining.make_slow(monkeypatch, "drain.page=sleep:0.1")
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", 0.05)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'taken'}")
     repository, recovery, settings = draining.spilled(request)

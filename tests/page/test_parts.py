@@ -18,7 +18,7 @@ import pytest
 
 from cdr_airflow.page import flow, prometheus, views
 from cdr_airflow.page import recovery as recovery_page
-from cdr_airflow.page.exporting import Written
+from cdr_airflow.page.export_process import Written
 from cdr_airflow.page.exports import Exports, place
 from cdr_core.drill.history import PlanStatus
 from cdr_core.errors import CdrError, NotReady, Refused, StorageError
@@ -38,7 +38,7 @@ from cdr_core.metadata import (
     Repository,
     upgrade,
 )
-from cdr_core.metadata.overview import Flow
+from cdr_core.metadata.recovery_list import Flow
 from cdr_core.metadata.statistics import DrillCount, Statistics
 from tests.metadata.steps import new_recovery
 

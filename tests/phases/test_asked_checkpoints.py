@@ -16,18 +16,19 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.cli import main
-from cdr_core.drain.state import DrainState
+from cdr_core.drain import checkpoint_driver as watch
+from cdr_core.drain import task
+from cdr_core.drain.checkpoint_cuts import read_cuts
+from cdr_core.drain.checkpoint_driver import DrainWatch
+from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.snapshots import START, Cut, Snapshot, Snapshots
+from cdr_core.drain.task import DrainTask
 from cdr_core.errors import JobFailed, StorageError
 from cdr_core.metadata import Command, CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.phases import drain as drain_phase
-from cdr_core.phases.draining import task, watch
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.snapshots import START, Cut, Snapshot, Snapshots
-from cdr_core.phases.draining.task import DrainTask
-from cdr_core.phases.draining.watch import DrainWatch
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import Job, load_plan, run_unit
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import Job, load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -69,7 +70,7 @@ def spilled(
     """A recovery that is ready to be drained, of which no checkpoint is taken unasked; a driver that hears at once."""
     make_slow(monkeypatch, "")
     monkeypatch.setenv("CDR_COMMIT", getattr(request, "param", "at-end"))
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
     started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}", "0s"))
     yield started, checkpoint, out

@@ -9,9 +9,9 @@ import pytest
 
 from cdr_core.errors import Cancelled
 from cdr_core.metadata import Phase
-from cdr_core.phases.driver import run_phase
-from cdr_core.phases.main import own_runner
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.driver import run_phase
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.phases.test_asked_checkpoints import Poll, Script, answer, ask, drain, shell
 from tests.support import draining
 from tests.support.checkpoints import FixtureCheckpoints
@@ -49,8 +49,8 @@ def many(
     clock, checkpoint = Clock(), fixture_checkpoint("a_p3_thr0", 2)
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "8", f"parquet:{tmp_path / 'out'}", "0s")
     started = draining.spilled(request)
-    monkeypatch.setattr("cdr_core.phases.driver.time", clock)
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 2.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.time", clock)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", 2.0)
     yield started, finishing(clock)
     started[0].close()
 

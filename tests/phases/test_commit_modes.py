@@ -17,20 +17,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.checkpoint_target.export import export_checkpoint
+from cdr_core.commit.commit_store import TableCommitter
 from cdr_core.commit.committable import Committable
 from cdr_core.commit.coordinator import Commit
-from cdr_core.commit.database import TableCommitter
 from cdr_core.commit.sinks import Publication, Published, sink_for
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.errors import IllegalState, Refused, SettingsRefused, StorageError, Unbalanced, Unreadable
 from cdr_core.metadata import CommitState, FencedTransaction, Phase, Prepared, RecoveryCheckpointState
-from cdr_core.phases import coordination
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import run_unit
+from cdr_core.runtime import commit_setup as coordination
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import run_unit
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.verify import Request, verify
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

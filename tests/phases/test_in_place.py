@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cdr_core.channels import channel_source as source
+from cdr_core.channels import source_index
+from cdr_core.drain import routed_delivery as delivery
 from cdr_core.errors import CdrError, DiskFull, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
-from cdr_core.phases.draining import delivery
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import run_unit
-from cdr_core.rescale import source, source_index
-from cdr_core.spill.scratch import Scratch
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import run_unit
+from cdr_core.spill.scratch_ring import Scratch
 from tests.drill.conftest import Rehearsal, rehearsal
 from tests.support import inline, output
 from tests.support.bucket import Bucket
@@ -312,7 +313,7 @@ def test_a_drill_does_not_blame_a_checkpoint_whose_source_went(
 ) -> None:
     """Flink may subsume a checkpoint while a drill reads it."""
     for module in ("scan_batch", "select_batch", "selection"):
-        monkeypatch.setattr(f"cdr_core.rescale.{module}.WORTH_A_SUM", 1)
+        monkeypatch.setattr(f"cdr_core.planning.{module}.WORTH_A_SUM", 1)
     monkeypatch.setenv("CDR_SOURCE_IMMUTABLE", "true")
     monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
     at_read(monkeypatch, 1, lambda: truncate(files_of(rehearsal.checkpoint)))
@@ -350,7 +351,7 @@ def make_output_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the reader is ahead."""
     from time import sleep
 
-    from cdr_core.phases.draining.outputs import TableOutput
+    from cdr_core.drain.subtask_output import TableOutput
 
     write = TableOutput.write
 
@@ -372,7 +373,7 @@ def test_a_scratch_disk_that_is_full_fails_cleanly(
     started = begin(bucket.upload(checkpoint), tmp_path / "out")
     inline.run_to(Phase.SPILL, *started)
     with monkeypatch.context() as patch:
-        patch.setattr("cdr_core.spill.scratch.os.pwrite", full)
+        patch.setattr("cdr_core.spill.scratch_ring.os.pwrite", full)
         with pytest.raises(DiskFull):
             inline.run(*started[:2], Phase.DRAIN, started[2])
     assert inline.run_all(*started)["verdict"] == "balanced"

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cdr_core.channels.channel_source import open_channel
+from cdr_core.channels.closing_elements import Closings
 from cdr_core.errors import Unbalanced
 from cdr_core.flink.keys import key_groups, owner
 from cdr_core.flink.types import parse_type
 from cdr_core.kernels import frames
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases import filter as filter_phase
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale.closings import Closings
-from cdr_core.rescale.source import open_channel
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.spilled import SpilledPiece, spilled

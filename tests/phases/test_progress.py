@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from cdr_core.cli.main import app
 from cdr_core.cli.progress import PhaseBars
 from cdr_core.metadata import Phase, UnitProgress
-from cdr_core.phases import meter
-from cdr_core.phases.driver import Progress, run_phase
-from cdr_core.phases.main import own_runner
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime import unit_progress as meter
+from cdr_core.runtime.driver import Progress, run_phase
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.storage.local import LocalStorage
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
@@ -56,7 +56,7 @@ def test_a_unit_of_every_phase_says_how_much_of_what_is_done_while_it_runs(
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{tmp_path / 'out'}")
     repository, recovery, settings = inline.start(request)
     seen: list[Progress] = []
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     for phase in METERED:
         attempt = repository.begin_attempt(recovery, phase, own_runner(str(phase)))
         assert attempt is not None

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cdr_core.channels import channel_scan as scanning
+from cdr_core.channels import channel_source as source
+from cdr_core.channels.channel_source import open_channel, open_checkpoint
 from cdr_core.cli import main as shell
 from cdr_core.errors import Corrupt, Refused, SpecRefused, Unbalanced
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.phases import quarantine
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import scanning, source
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_channel, open_checkpoint
-from cdr_core.rescale.spec import parse_spec, read_spec
+from cdr_core.planning.job_spec import parse_spec, read_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.runtime import quarantine
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.written import SPEC, frame, record, watermark, write_checkpoint

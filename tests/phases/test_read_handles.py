@@ -8,8 +8,8 @@ import pytest
 
 from cdr_core.metadata import Phase
 from cdr_core.phases import read
-from cdr_core.phases.meter import Meter
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_progress import Meter
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 

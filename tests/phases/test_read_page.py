@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from cdr_core.channels import batch_selection as select_batch
+from cdr_core.channels import channel_selection as selection
+from cdr_core.channels.filter_context import FilterContext
 from cdr_core.errors import IllegalState, SettingsRefused
 from cdr_core.flink.read_page import PageCounts, ReadPage
-from cdr_core.kernels import keyed_pages
+from cdr_core.kernels import key_sort_pages as keyed_pages
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.selections import SplitSource, load_splits
-from cdr_core.rescale import select_batch, selection
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.plan import Plan
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.selection_blocks import SplitSource, load_splits
 from cdr_core.settings import DEFAULT_PAGE_SIZE, load
 from cdr_core.spill.reservations import Reservations
 from tests.support import inline, output
@@ -34,7 +35,7 @@ def filtered(checkpoint: str, spec: str, to: Path, parallelism: str) -> tuple[Pl
 
 
 def ambiguous_bytes(plan: Plan) -> int:
-    from cdr_core.rescale.source import open_channel
+    from cdr_core.channels.channel_source import open_channel
 
     return sum(open_channel(plan, n).size for n, channel in enumerate(plan.channels) if len(channel.subtasks) > 1)
 

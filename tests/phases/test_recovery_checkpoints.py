@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from cdr_core import settings as settings_module
+from cdr_core.checkpoint_target.export import export_checkpoint
+from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.errors import CheckpointsFailed
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import spill
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import load_plan, run_unit
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -247,7 +247,7 @@ def test_a_user_gets_a_checkpoint_of_a_running_drain_and_it_is_kept(
 ) -> None:
     started, _, _ = spilled
     repository, recovery, _ = started
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", 0.02)
     command = repository.request(recovery, "checkpoint", {"aligned_timeout": None})
     drain(started)
     answered = next(each for each in repository.commands(recovery) if each.id == command.id)
@@ -357,7 +357,7 @@ def test_output_of_a_finished_subtask_is_in_every_later_checkpoint_once(
     checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
     started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}"))
     repository, recovery, _ = started
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     for aligned in (None, 0.0):
         repository.request(recovery, "checkpoint", {"aligned_timeout": aligned})
     drain(started, inline.InlineWorkers())

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
+from cdr_core.channels import batch_scan as scan_batch
+from cdr_core.channels import batch_selection as select_batch
+from cdr_core.channels import channel_selection as selection
+from cdr_core.channels import channel_source as source
+from cdr_core.channels import fetch_ranges as cells
+from cdr_core.channels.channel_scan import salvage_channel
 from cdr_core.errors import CorruptChannelState, SettingsRefused, SourceChanged
 from cdr_core.metadata import Phase, Repository
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import cells, scan_batch, select_batch, selection, source
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.scanning import salvage_channel
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.storage import s3
 from tests.support import inline, output

@@ -15,15 +15,17 @@ import pytest
 from cdr_core import settings as settings_module
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.sinks.parquet import ParquetSink
-from cdr_core.drain.state import DrainState
+from cdr_core.drain import checkpoint_driver as watch
+from cdr_core.drain import checkpoint_store as rows
+from cdr_core.drain import publisher
+from cdr_core.drain.checkpoint_cuts import read_cuts
+from cdr_core.drain.checkpoint_driver import DrainWatch
+from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.snapshots import START, Cut, Snapshot
 from cdr_core.errors import CdrError, JobFailed, StorageError, Unbalanced
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import drain as drain_phase
-from cdr_core.phases.draining import publisher, rows, watch
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.draining.snapshots import START, Cut, Snapshot
-from cdr_core.phases.draining.watch import DrainWatch
-from cdr_core.phases.unit import load_plan
+from cdr_core.runtime.unit_runner import load_plan
 from cdr_core.sweep import references, sweep_recovery
 from tests.phases.test_asked_checkpoints import Poll, Script, Spilled, ask, commit_and_compare, drain, spilled, states
 from tests.support import inline

@@ -104,7 +104,7 @@ def test_files_outside_that_are_missing_are_a_warning_of_the_plan_and_named_in_t
     assert (refused, len(value["state"]["missing"]), value["state"]["unknown"]) == ((), 15, [])
     assert value["state"]["missing"] == value["state"]["depends_on"]
     assert [value["state"]["missing"][0] in warning for warning in value["warnings"]] == [True]
-    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", lambda settings: WithoutSpark())
+    monkeypatch.setattr("cdr_core.runtime.executor_backend.SparkWorkers", lambda settings: WithoutSpark())
     arguments = ("--spec", str(source.spec), "--parallelism", "same", "--to", f"checkpoint:{out}")
     code, said, _ = shell("recover", str(source.path), *arguments)
     assert (code, "missing  15 files outside" in said) == (0, True)

@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from cdr_core.channels.source_index import SourceIndex
+from cdr_core.drain import routed_delivery as delivery
+from cdr_core.drain import task
+from cdr_core.drain.routed_delivery import ROUTING, Routing
+from cdr_core.drain.snapshots import Snapshot
 from cdr_core.errors import SettingsRefused
 from cdr_core.metadata import Phase
-from cdr_core.phases.draining import delivery, task
-from cdr_core.phases.draining.delivery import ROUTING, Routing
-from cdr_core.phases.draining.snapshots import Snapshot
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale.source_index import SourceIndex
-from cdr_core.spill import scratch
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.spill import scratch_ring as scratch
 from tests.durability.strace_recovery import NO_STRACE, is_installed
 from tests.seeds.expected import Compared, compare, records_of
 from tests.support import inline, output

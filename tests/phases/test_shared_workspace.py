@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from cdr_core import settings as settings_module
+from cdr_core.checkpoint_target.export import export_checkpoint
+from cdr_core.drain import task
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.metadata import Phase, RecoveryCheckpointState
-from cdr_core.phases.draining import task
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest, check
-from cdr_core.phases.unit import run_unit
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest, check
+from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep
 from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
@@ -233,7 +233,7 @@ def test_on_a_shared_mount_any_host_may_go_on(
     monkeypatch.setenv("CDR_WORKSPACE_SHARED", "true")
     repository, recovery, settings = inline.start(request)
     inline.run(repository, recovery, Phase.READ, settings)
-    monkeypatch.setattr("cdr_core.phases.driver.host_id", lambda: "another host")
+    monkeypatch.setattr("cdr_core.runtime.driver.host_id", lambda: "another host")
     for phase in (Phase.FILTER, Phase.SPILL, Phase.DRAIN, Phase.COMMIT):
         result = inline.run(repository, recovery, phase, settings)
     assert result["verdict"] == "balanced"

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from cdr_core.channels import batch_selection as select_batch
+from cdr_core.channels.channel_selection import Selector
 from cdr_core.errors import Unbalanced
-from cdr_core.flink.sorting import Sorter
+from cdr_core.flink.key_sorter import Sorter
 from cdr_core.flink.virtual_channel import Window
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import select_batch
-from cdr_core.rescale.selection import Selector
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
@@ -171,7 +171,7 @@ def test_an_owner_that_the_plan_does_not_know_is_never_written_anywhere(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "cdr_core.rescale.selection.record_owners", lambda _e, _d, _data, starts, *_: np.full(len(starts), 5)
+        "cdr_core.channels.channel_selection.record_owners", lambda _e, _d, _data, starts, *_: np.full(len(starts), 5)
     )
     monkeypatch.setattr(Selector, "_in_place", lambda *_: None)
     monkeypatch.setattr(select_batch, "new_owners_of", lambda exchange: np.full(exchange.max_parallelism, 5))

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.report import Report
-from cdr_core.audit.independent.verify import Request, verify
+from cdr_core.channels.table_shapes import TableShape, has_opaque, shape_for
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.files import ParquetFileWriter
-from cdr_core.drain.rows import RowBuilder
+from cdr_core.commit.sinks.prepared_files import ParquetFileWriter
+from cdr_core.drain.table_rows import RowBuilder
 from cdr_core.errors import SpecRefused, Unbalanced, Unreadable
 from cdr_core.flink.types import parse_type
 from cdr_core.kernels.fingerprint import record_hash
 from cdr_core.metadata import Phase, Recovery, Repository
-from cdr_core.phases import shapes
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale.table_shapes import TableShape, has_opaque, shape_for
+from cdr_core.runtime import table_shape_choice as shapes
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.report import Report
+from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import validate
 from tests.phases.test_thread import compare
 from tests.support import inline, output
@@ -66,7 +66,7 @@ def hash_of(raw: bytes) -> bytes:
 
 def stays_in(shape: TableShape, monkeypatch: pytest.MonkeyPatch) -> None:
     """New recoveries write this shape, as an earlier release did."""
-    monkeypatch.setattr("cdr_core.phases.request.choose_shape", lambda *_: shape)
+    monkeypatch.setattr("cdr_core.runtime.recovery_request.choose_shape", lambda *_: shape)
 
 
 def test_by_default_rows_have_a_fingerprint_and_a_length_and_no_raw_bytes(
@@ -188,7 +188,7 @@ def test_a_recovery_of_an_earlier_release_is_attached_to_and_goes_on_in_its_shap
     columns: list[str],
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("cdr_core.phases.request.shape_options", lambda *_: options)
+        patch.setattr("cdr_core.runtime.recovery_request.shape_options", lambda *_: options)
         repository, recovery, settings = inline.start(wish(checkpoint, tmp_path / "out"))
     assert inline.start(wish(checkpoint, tmp_path / "out"))[1] == recovery
     assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"

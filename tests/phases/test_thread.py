@@ -11,7 +11,7 @@ import pytest
 
 from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, SpecRefused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
@@ -197,7 +197,7 @@ def test_the_receipt_adds_up_and_names_what_was_left_behind(
 def test_a_cancelled_recovery_stops_while_it_runs_and_stays_cancelled(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setenv("CDR_SPLIT_SIZE", "20kB")
     repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
 
@@ -221,7 +221,7 @@ def test_a_local_workspace_is_refused_on_another_host(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
-    monkeypatch.setattr("cdr_core.phases.driver.host_id", lambda: "elsewhere")
+    monkeypatch.setattr("cdr_core.runtime.driver.host_id", lambda: "elsewhere")
     with pytest.raises(Refused, match="on another host"):
         inline.run(repository, recovery, Phase.READ, settings)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.audit.independent.claims import read_claims
-from cdr_core.audit.independent.verify import Request, verify
 from cdr_core.errors import SpecRefused
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.verify.claims import read_claims
+from cdr_core.verify.verify import Request, verify
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated

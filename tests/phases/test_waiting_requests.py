@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.commit.database import TableCommitter
+from cdr_core.commit.commit_store import TableCommitter
+from cdr_core.drain import checkpoint_driver as watch
+from cdr_core.drain.snapshots import Snapshots
 from cdr_core.errors import Cancelled, Refused, StorageError
 from cdr_core.metadata import AttemptState, Command, CommandState, Phase, RecoveryCheckpointState, RecoveryState
-from cdr_core.phases.asking import ask_for_checkpoint, waits_until
-from cdr_core.phases.draining import watch
-from cdr_core.phases.draining.snapshots import Snapshots
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint, waits_until
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.phases.test_asked_checkpoints import Poll, Script, answer, drain, shell
 from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
 from tests.support import draining, inline
@@ -54,7 +54,7 @@ def start(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: p
     """Makes a recovery, at most one, of which no phase has run; a driver hears at once. With an interval its drain is
     slow enough to be cut, without one no checkpoint is taken unasked.
     """
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     checkpoint, made = fixture_checkpoint("a_p3_thr0", 2), []
 
     def begin(kind: str = "parquet", source: str = "", interval: str = "0s", **more: Any) -> Started:
@@ -289,7 +289,7 @@ def test_users_are_heard_while_the_end_of_a_drain_waits_for_its_target(
 ) -> None:
     """A publication hangs when all is drained: a checkpoint completes, and a cancel ends the attempt."""
     monkeypatch.setenv("CDR_COMMIT", "per-checkpoint")
-    monkeypatch.setattr("cdr_core.phases.draining.publisher.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("cdr_core.drain.publisher.STOP_SECONDS", 0.1)
     stuck, answers_again, ended = threading.Event(), threading.Event(), []
 
     def hangs(*_: object) -> bool:

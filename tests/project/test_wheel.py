@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cdr_airflow.shipped import Shipped
+from cdr_airflow.demo_checkpoint import Shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = 15

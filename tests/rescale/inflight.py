@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.channels.channel_scan import scan_channel
+from cdr_core.channels.channel_selection import Selector
 from cdr_core.flink.checkpoint import Checkpoint, load_checkpoint
 from cdr_core.flink.metadata import (
     CheckpointMetadata,
@@ -22,14 +24,12 @@ from cdr_core.flink.metadata import (
     SubtaskState,
     write_metadata,
 )
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from cdr_core.flink.virtual_channel import Window
 from cdr_core.kernels import frames
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.scanning import scan_channel
-from cdr_core.rescale.selection import Selector
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 
 RECORD = "TUPLE<LONG, INT>"
 NO_PROPERTIES = bytes.fromhex("aced000570")

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel
-from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
-from cdr_core.audit.independent.spec import read_spec as read_independently
+from cdr_core.channels import channel_source as source
+from cdr_core.channels.channel_scan import salvage_channel, scan_channel
+from cdr_core.channels.channel_source import announced_payload, chunks_of, neighbours, open_checkpoint, refuse_overlap
+from cdr_core.channels.handle_checks import refuse_hidden_bytes, refuse_shared_chunks
 from cdr_core.errors import CorruptChannelState, PlanRefused
 from cdr_core.flink.checkpoint import FileLocation
 from cdr_core.flink.metadata import MergedChannelHandle, Side, SubtaskState, read_metadata, write_metadata
-from cdr_core.rescale import source
-from cdr_core.rescale.announced import payload_size
-from cdr_core.rescale.crosscheck import refuse_hidden_bytes, refuse_shared_chunks
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.scanning import salvage_channel, scan_channel
-from cdr_core.rescale.source import announced_payload, chunks_of, neighbours, open_checkpoint, refuse_overlap
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.handle_sizes import payload_size
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.verify.checkpoint import Channel
+from cdr_core.verify.checkpoint import Checkpoint as SecondReader
+from cdr_core.verify.spec import read_spec as read_independently
 from tests.support.checkpoints import SHIPPED, FixtureCheckpoints
 from tests.support.written import SPEC, record, write_checkpoint
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
-from cdr_core.audit.independent.spec import read_spec as read_independently
+from cdr_core.channels.channel_source import open_checkpoint
+from cdr_core.channels.element_reader import element_batches
 from cdr_core.errors import CdrError, CorruptChannelState, PlanRefused, Refused
 from cdr_core.flink.metadata import OperatorState, Side, SubtaskState
-from cdr_core.rescale.elements import element_batches
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, examine, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import Partitioner, examine_spec, parse_spec
+from cdr_core.planning.job_spec import Partitioner, examine_spec, parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, examine, make_plan
+from cdr_core.verify.checkpoint import Checkpoint as SecondReader
+from cdr_core.verify.spec import read_spec as read_independently
 from tests.flink_formats.generate.made import Made, make
 from tests.flink_formats.types import naive
 from tests.rescale.inflight import At, Op, checkpoint_of, exchange, frame, plan_of, spec_of

@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint, sides
+from cdr_core.channels.fetch_ranges import EXACT
+from cdr_core.channels.handle_checks import refuse_shared_chunks
+from cdr_core.channels.remote_state import RemoteState
+from cdr_core.channels.source_index import SourceObject
 from cdr_core.cli import inspect, plan
 from cdr_core.errors import CorruptChannelState
+from cdr_core.evidence.sampling import MOST_CHANNELS
 from cdr_core.flink import channel_columns as columns_module
 from cdr_core.flink.channel_columns import ChannelColumns
 from cdr_core.flink.channel_state import ChannelId, ChannelSlice
@@ -27,18 +33,12 @@ from cdr_core.flink.metadata import (
     SubtaskState,
     channels,
 )
-from cdr_core.rescale.announced import LARGEST_STREAM, UNKNOWN, believable_sizes, payload_size, payload_sizes
-from cdr_core.rescale.bound import announced_sizes
-from cdr_core.rescale.cells import EXACT
-from cdr_core.rescale.crosscheck import refuse_shared_chunks
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, PlanChannels, Subtask, VirtualChannel, make_plan
-from cdr_core.rescale.remote import RemoteState
-from cdr_core.rescale.sampling import MOST_CHANNELS
-from cdr_core.rescale.source import open_checkpoint, sides
-from cdr_core.rescale.source_index import SourceObject
-from cdr_core.rescale.spec import parse_spec
-from cdr_core.rescale.whatif import SEGMENT_HEADER, estimated
+from cdr_core.planning.estimate import SEGMENT_HEADER, estimated
+from cdr_core.planning.exchange_binding import announced_sizes
+from cdr_core.planning.handle_sizes import LARGEST_STREAM, UNKNOWN, believable_sizes, payload_size, payload_sizes
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, PlanChannels, Subtask, VirtualChannel, make_plan
 from cdr_core.settings import load
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.support.checkpoints import FixtureCheckpoints

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cdr_core.channels.record_owners import window_owners
 from cdr_core.errors import Refused, SpecRefused, Where
 from cdr_core.flink.decode import BadValue
 from cdr_core.flink.types import parse_type
-from cdr_core.rescale.custom import call_owner
-from cdr_core.rescale.owners import window_owners
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.custom_partitioner import call_owner
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.plan import Plan
 from tests.rescale import routing
 from tests.rescale.inflight import (
     RECORD,

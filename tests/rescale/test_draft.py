@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.cli import main
+from cdr_core.drafting import Draft, as_document, as_yaml, draft_spec, parse_job_graph
+from cdr_core.drafting.ends import End
+from cdr_core.drafting.framing import Evidence
+from cdr_core.drafting.pairing import pair_ends
 from cdr_core.errors import SpecRefused
 from cdr_core.flink.metadata import OperatorState, Side
-from cdr_core.rescale.draft import Draft, as_document, as_yaml, draft_spec, parse_job_graph
-from cdr_core.rescale.draft.ends import End
-from cdr_core.rescale.draft.framing import Evidence
-from cdr_core.rescale.draft.pairing import pair_ends
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import Exchange, Partitioner, parse_spec
+from cdr_core.planning.job_spec import Exchange, Partitioner, parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import make_plan
 from tests.flink_formats.generate.made import Made, exchange, make, spec_of
 from tests.support.checkpoints import FixtureCheckpoints
 

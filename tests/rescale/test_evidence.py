@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.audit.independent.keys import murmur, owner
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import SpecRefused, UnprovenKey
+from cdr_core.evidence import spec_evidence as module
+from cdr_core.evidence.sample_values import SHOWN_ROWS
+from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, keys_are_proven
 from cdr_core.flink.state.serializers import KeyedHead, StateEntry, read_head
-from cdr_core.rescale import evidence as module
-from cdr_core.rescale.evidence import ExchangeEvidence, gather_evidence, keys_are_proven
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import make_plan
-from cdr_core.rescale.sample_values import SHOWN_ROWS
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import make_plan
+from cdr_core.verify.keys import murmur, owner
 from tests.flink_formats.test_serializers import HEADS
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
@@ -205,7 +205,7 @@ def test_few_misplaced_keys_make_it_unproven_but_no_contradiction(tmp_path: Path
 
 
 def test_records_too_long_for_a_sample_are_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cdr_core.rescale import sampling
+    from cdr_core.evidence import sampling
 
     for name in ("SMALLEST_SHARE", "SAMPLE_BYTES", "LARGEST_RECORD"):
         monkeypatch.setattr(sampling, name, 8)
@@ -225,7 +225,7 @@ def test_a_type_that_no_first_record_fits_is_refused_where_values_are_needed(tmp
 
 
 def test_records_longer_than_a_share_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cdr_core.rescale import sampling
+    from cdr_core.evidence import sampling
 
     monkeypatch.setattr(sampling, "SMALLEST_SHARE", 16)
     monkeypatch.setattr(sampling, "SAMPLE_BYTES", 16)

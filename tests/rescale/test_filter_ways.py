@@ -23,18 +23,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdr_core.audit.ledger import Tally
+from cdr_core.channels import channel_selection as selection
+from cdr_core.channels.channel_selection import Selection, Selector
+from cdr_core.channels.control_elements import Rule, rules
+from cdr_core.channels.filter_context import FilterContext
 from cdr_core.errors import CdrError, Where
-from cdr_core.flink import paged, sorting
-from cdr_core.flink.encode import encode_row
+from cdr_core.flink import key_sorter as sorting
+from cdr_core.flink import paged_reader as paged
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.flink.types import RowData, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part
 from cdr_core.kernels import fingerprint
-from cdr_core.rescale import selection
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.other_elements import Rule, rules
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.selection import Selection, Selector
+from cdr_core.planning.plan import Plan
+from cdr_core.synthetic.encode import encode_row
 from tests.flink_formats.types import naive
 from tests.kernels.test_fingerprint import M, naive_hash
 from tests.kernels.test_keyed import NAMES, TYPES, record

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.audit.independent import checkpoint as independent
-from cdr_core.audit.independent.spec import read_spec
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable
-from cdr_core.phases.request import RecoveryRequest, check
-from cdr_core.rescale.source import open_checkpoint
+from cdr_core.runtime.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
+from cdr_core.verify import checkpoint as independent
+from cdr_core.verify.spec import read_spec
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints, unpack
 from tests.support.elements import assert_elements_equal

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import CorruptMetadata
 from cdr_core.flink.metadata import read_metadata, write_metadata
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import make_plan
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
 MOST = 1 << 15

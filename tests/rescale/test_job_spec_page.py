@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdr_core.flink.types import parse_type
-from cdr_core.rescale.spec import COLUMNS, Partitioner, parse_spec
+from cdr_core.planning.job_spec import COLUMNS, Partitioner, parse_spec
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "job-spec.md").read_text()
 

@@ -9,16 +9,18 @@ from random import Random
 import numpy as np
 import pytest
 
+from cdr_core.channels import channel_layout as layouts
+from cdr_core.channels import channel_source as source
+from cdr_core.channels import source_index
+from cdr_core.channels.channel_layout import LayoutReader, StreamedChannel, layout_of, open_whole
+from cdr_core.channels.channel_source import open_channel, open_checkpoint
+from cdr_core.channels.remote_state import Fetches, fetching, state_files
+from cdr_core.channels.source_index import index_of, make_index, use_index
 from cdr_core.errors import CorruptChannelState, SourceChanged
 from cdr_core.flink.metadata import Side
-from cdr_core.rescale import layouts, source, source_index
-from cdr_core.rescale.layouts import LayoutReader, StreamedChannel, layout_of, open_whole
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.remote import Fetches, fetching, state_files
-from cdr_core.rescale.source import open_channel, open_checkpoint
-from cdr_core.rescale.source_index import index_of, make_index, use_index
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdr_core.flink.keys import key_group_range, owner
-from cdr_core.rescale.mapping import new_channel, new_owners
-from cdr_core.rescale.spec import Partitioner
+from cdr_core.planning.job_spec import Partitioner
+from cdr_core.planning.subtask_mapping import new_channel, new_owners
 
 
 @pytest.mark.parametrize("old", range(1, 17))

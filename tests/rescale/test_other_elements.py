@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdr_core.flink.elements import OTHER_KINDS
+from cdr_core.channels.control_elements import Last, Rule, account, carried, closing, feeds, written
+from cdr_core.flink.element_kinds import OTHER_KINDS
 from cdr_core.kernels import frames
-from cdr_core.rescale.other_elements import Last, Rule, account, carried, closing, feeds, written
-from cdr_core.rescale.plan import PlannedExchange
+from cdr_core.planning.plan import PlannedExchange
 
 W, S = frames.TAG_WATERMARK, frames.TAG_WATERMARK_STATUS
 

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdr_core.channels import channel_scan as scanning
+from cdr_core.channels import channel_selection as selection
+from cdr_core.channels.channel_selection import Selector
+from cdr_core.channels.filter_context import FilterContext
+from cdr_core.channels.record_owners import lanes_of_groups, record_owners, window_owners
 from cdr_core.errors import Where
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, Window
-from cdr_core.rescale import scanning, selection
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.mapping import new_owners
-from cdr_core.rescale.owners import lanes_of_groups, record_owners, window_owners
-from cdr_core.rescale.plan import Plan
-from cdr_core.rescale.selection import Selector
-from cdr_core.rescale.spec import Partitioner
+from cdr_core.planning.job_spec import Partitioner
+from cdr_core.planning.plan import Plan
+from cdr_core.planning.subtask_mapping import new_owners
 from tests.flink_formats.types import naive
 from tests.rescale.inflight import (
     RECORD,

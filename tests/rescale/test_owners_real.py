@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdr_core.audit.independent.checkpoint import Channel
-from cdr_core.audit.independent.checkpoint import Checkpoint as SecondReader
-from cdr_core.audit.independent.spec import read_spec as read_independently
-from cdr_core.rescale.carried import bytes_of_runs
-from cdr_core.rescale.elements import element_batches
-from cdr_core.rescale.exact import count_records
-from cdr_core.rescale.filter_context import FilterContext
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.scanning import scan_channel
-from cdr_core.rescale.selection import Selector
-from cdr_core.rescale.source import open_channel, open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.channels.channel_scan import scan_channel
+from cdr_core.channels.channel_selection import Selector
+from cdr_core.channels.channel_source import open_channel, open_checkpoint
+from cdr_core.channels.element_reader import element_batches
+from cdr_core.channels.filter_context import FilterContext
+from cdr_core.channels.gathered_runs import bytes_of_runs
+from cdr_core.channels.record_counts import count_records
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.verify.checkpoint import Channel
+from cdr_core.verify.checkpoint import Checkpoint as SecondReader
+from cdr_core.verify.spec import read_spec as read_independently
 from tests.rescale.inflight import select
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.oracle import Element
@@ -174,7 +174,7 @@ def test_a_custom_exchange_at_the_same_parallelism_passes_through_and_calls_nobo
 def test_a_recovery_of_a_custom_exchange_puts_every_record_where_its_function_says(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
-    from cdr_core.phases.request import RecoveryRequest
+    from cdr_core.runtime.recovery_request import RecoveryRequest
     from tests.support import inline, output
 
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)

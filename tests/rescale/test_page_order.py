@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cdr_core.errors import Where
-from cdr_core.flink.paged import paged_windows
+from cdr_core.flink.paged_reader import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.virtual_channel import Bytes, ChannelBytes, Part
 from tests.rescale.inflight import frame
@@ -44,7 +44,7 @@ def test_the_page_is_back_whenever_records_are_handed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     """Given back when its last record is whole or goes on in the next page, before the records are handed on."""
-    monkeypatch.setattr("cdr_core.flink.paged.BATCH", 32)
+    monkeypatch.setattr("cdr_core.flink.paged_reader.BATCH", 32)
     data = b"".join(frame(number, number) for number in range(records))
     # Two parts, so that some pages lie in both of them.
     channel = ChannelBytes((part_of(data[:20]),), (part_of(data[20:]),), Where())

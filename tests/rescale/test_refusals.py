@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import PlanRefused, Refused, SpecRefused
-from cdr_core.rescale.parallelism import Wish, parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec, read_spec
+from cdr_core.planning.job_spec import parse_spec, read_spec
+from cdr_core.planning.parallelism import Wish, parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 from tests.support.checkpoints import FixtureCheckpoints
 
 SPEC = """

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cdr_core.audit.independent.checkpoint import Checkpoint
-from cdr_core.audit.independent.keys import owner
-from cdr_core.audit.independent.rows import reading_of
-from cdr_core.audit.independent.spec import read_spec
+from cdr_core.verify.checkpoint import Checkpoint
+from cdr_core.verify.keys import owner
+from cdr_core.verify.rows import reading_of
+from cdr_core.verify.spec import read_spec
 
 MAX_PARALLELISM = 128
 _WITH_TIME, _WITHOUT_TIME = 0, 1

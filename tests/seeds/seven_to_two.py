@@ -19,11 +19,14 @@ from random import Random
 
 import pytest
 
+from cdr_core.channels import batch_scan as scan_batch
+from cdr_core.channels import batch_selection as select_batch
+from cdr_core.channels import channel_scan as scanning
+from cdr_core.channels import channel_selection as selection
+from cdr_core.drain import task
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining import task
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import scan_batch, scanning, select_batch, selection
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import Compared, Place, Record, compare, records_of
 from tests.support import inline, output

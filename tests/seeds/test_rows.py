@@ -13,17 +13,19 @@ import numpy.typing as npt
 import pytest
 
 from cdr_core import settings as settings_module
+from cdr_core.drain import checkpoint_driver as watch
+from cdr_core.drain import routed_delivery as delivery
+from cdr_core.drain import task
+from cdr_core.drain.checkpoint_manifest import manifest_bytes, read_manifest
 from cdr_core.errors import JobFailed, SettingsRefused, StorageError
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining import delivery, task, watch
-from cdr_core.phases.draining.manifest import manifest_bytes, read_manifest
-from cdr_core.phases.driver import Drive
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.phases.unit import run_unit
-from cdr_core.phases.workspace import read_json
+from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.runtime.unit_runner import run_unit
+from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import Settings
 from cdr_core.spill.set_reader import SourceBytes
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from tests.seeds.expected import compare, records_of
 from tests.support import inline, output
 from tests.support.generated import generated
@@ -47,7 +49,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDR_MEMORY_BUDGET", "64KiB")
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "1KiB")
     monkeypatch.setattr(task, "LISTEN_SECONDS", 0.005)
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr(watch, "GRACE_SECONDS", 0.0)  # tasks that stall close no file
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cdr_core.drain.elements import SegmentElements
-from cdr_core.drain.state import DrainState, Longs
+from cdr_core.drain import task
+from cdr_core.drain.drain_state import DrainState, Longs
+from cdr_core.drain.segment_elements import SegmentElements
 from cdr_core.metadata import Phase
-from cdr_core.phases.draining import task
 from cdr_core.spill.set_reader import Segment
 from tests.seeds import seven_to_two
 from tests.seeds.__main__ import as_line, journal_of, sentence, summary

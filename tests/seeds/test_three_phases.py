@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
+from cdr_core.checkpoint_target.export import export_checkpoint
+from cdr_core.drain import task
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.metadata import CommandState, Phase, Repository
-from cdr_core.phases.draining import task
-from cdr_core.phases.export import export_checkpoint
-from cdr_core.phases.request import RecoveryRequest
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import records_of
 from tests.seeds.waiting import NotEnoughCheckpoints, draining, in_flight, wait_for_checkpoints
@@ -37,7 +37,7 @@ def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDR_SEGMENT_SIZE", "8KiB")
     monkeypatch.setenv("CDR_FAULTS", "drain.page=sleep:0.04")
     monkeypatch.setattr(task, "LISTEN_SECONDS", 0.005)
-    monkeypatch.setattr("cdr_core.phases.driver.HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", 0.02)
 
 
 def spilled(source: str, parallelism: int, to: Path) -> tuple[Repository, str, Settings]:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from cdr_core.channels import batch_scan as scan_batch
+from cdr_core.channels.channel_batch import BatchSource, ChannelBatch, Longs
+from cdr_core.drain import task
 from cdr_core.errors import PhaseRefused
 from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
 from cdr_core.phases import read as phase_read
-from cdr_core.phases.draining import task
-from cdr_core.phases.request import RecoveryRequest
-from cdr_core.rescale import scan_batch
-from cdr_core.rescale.batch import BatchSource, ChannelBatch, Longs
-from cdr_core.rescale.plan import Plan
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import Place, Record, compare, records_of
 from tests.seeds.seven_to_two import SPEC

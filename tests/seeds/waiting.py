@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpoint, RecoveryCheckpointState, Repository
-from cdr_core.phases.draining.cuts import read_cuts
-from cdr_core.phases.unit import load_plan
-from cdr_core.phases.workspace import read_json
-from cdr_core.spill.sets import SpillSet
+from cdr_core.runtime.unit_runner import load_plan
+from cdr_core.runtime.workspace import read_json
+from cdr_core.spill.spill_set import SpillSet
 from tests.support import inline
 
 SECONDS = 120.0

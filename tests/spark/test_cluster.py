@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core import settings as settings_module
+from cdr_core.drain.snapshots import Snapshots, newest_of
 from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpointState, Repository, upgrade
-from cdr_core.phases.draining.snapshots import Snapshots, newest_of
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep
 from tests.phases.test_thread import compare

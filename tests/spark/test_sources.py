@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.flink.metadata import Side
-from cdr_core.rescale.source import open_checkpoint
 from cdr_core.spark.server import ServerHandle
 from cdr_core.spark.session import open_session
 from cdr_core.spark.sources import register

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from cdr_core.spill.buffers import LARGEST_KEPT, Buffers
+from cdr_core.spill.buffer_pool import LARGEST_KEPT, Buffers
 
 
 def filled(buffers: Buffers, size: int, value: int) -> np.ndarray:

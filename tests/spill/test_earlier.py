@@ -12,9 +12,9 @@ import pytest
 
 from cdr_core.audit.ledger import NOTHING
 from cdr_core.errors import Corrupt, Refused, SpillLost
-from cdr_core.spill.earlier import HEADER_BYTES, EarlierSet
+from cdr_core.spill.earlier_formats import HEADER_BYTES, EarlierSet
 from cdr_core.spill.set_reader import read_segment
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from tests.support.spill import NO_SOURCE
 from tests.versions.frozen import ROOT, unpack, versions
 

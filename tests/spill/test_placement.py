@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdr_core.errors import DiskFull, StorageError
-from cdr_core.spill.placement import Place, SetFiles
 from cdr_core.spill.reservations import Reservations, held_in
 from cdr_core.spill.set_writer import RUNS, SetWriter
-from cdr_core.spill.sets import SpillFile, SpillSet
+from cdr_core.spill.spill_set import SpillFile, SpillSet
+from cdr_core.spill.tiered_files import Place, SetFiles
 from cdr_core.spill.tiers import Tier
 from tests.support.spill import RECOVERY, append, places, read, segments_of, small_disk, spilled_bytes, write
 

@@ -13,7 +13,7 @@ from cdr_core.audit.ledger import NOTHING
 from cdr_core.errors import CdrError, SourceChanged, SpillLost
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.set_writer import SetWriter
-from cdr_core.spill.sets import References, SpillSet
+from cdr_core.spill.spill_set import References, SpillSet
 from tests.support.spill import frames
 
 SOURCE = {3: b"..." + frames([b"aa", b"b"]) + b"??" + frames([b"cccc"]), 5: frames([b"dd"]) + b"!"}

@@ -15,7 +15,7 @@ from cdr_core.errors import CdrError, Corrupt, Refused, SpillLost
 from cdr_core.settings import MIB
 from cdr_core.spill import set_writer
 from cdr_core.spill.set_reader import read_segment
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from tests.support.spill import NO_SOURCE, Piece, frames, read, write_segments
 
 SEGMENTS: Sequence[Sequence[Piece]] = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdr_core.errors import DiskFull, SpillLost, StorageError
 from cdr_core.spill.set_writer import SetWriter
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 from tests.support.spill import append, frames, read, write
 
 

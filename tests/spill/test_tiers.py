@@ -10,11 +10,11 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import SettingsRefused
-from cdr_core.phases.request import RecoveryRequest, check, create_in
+from cdr_core.runtime.recovery_request import RecoveryRequest, check, create_in
 from cdr_core.settings import GIB, KIB, MIB, SpillDir
 from cdr_core.spill import tiers
+from cdr_core.spill.capacity_check import refuse_unfit
 from cdr_core.spill.reservations import Reservations
-from cdr_core.spill.room import refuse_unfit
 from cdr_core.spill.tiers import Space, Tier, room_in, tiers_of
 from tests.support import draining
 from tests.support.checkpoints import FixtureCheckpoints

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.cli.plan import describe
 from cdr_core.errors import CdrError, Refused, Unreadable
 from cdr_core.flink.checkpoint import FileLocation, load_checkpoint
 from cdr_core.flink.metadata import AbsoluteFile
-from cdr_core.phases.request import absolute
-from cdr_core.rescale.source import open_checkpoint
+from cdr_core.runtime.recovery_request import absolute
 from cdr_core.settings import load
 from cdr_core.storage import is_local, s3, storage_for
 from cdr_core.storage.local import LocalStorage, local_path

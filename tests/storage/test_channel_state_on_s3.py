@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from cdr_core.channels import channel_source as source
+from cdr_core.channels import fetch_ranges as cells
+from cdr_core.channels.channel_source import open_channel, open_checkpoint
+from cdr_core.channels.fetch_ranges import CELL, LONGEST_GAP, LONGEST_REQUEST, Extent, cells_of, requests
 from cdr_core.cli import main
 from cdr_core.errors import SourceChanged
 from cdr_core.flink.metadata import FileSegment, write_metadata
 from cdr_core.flink.virtual_channel import windows
-from cdr_core.rescale import cells, source
-from cdr_core.rescale.cells import CELL, LONGEST_GAP, LONGEST_REQUEST, Extent, cells_of, requests
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_channel, open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.storage import s3
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.support.bucket import Bucket, CountingClient, key_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cdr_core.errors import Refused, StorageError
-from cdr_core.storage.columns import Column, ColumnFile, decode_columns, read_columns, write_columns
+from cdr_core.storage.column_codec import Column, ColumnFile, decode_columns, read_columns, write_columns
 
 
 def test_columns_come_back_and_a_file_that_was_changed_is_an_error(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cdr_core.spill.tiers import Tier
 from cdr_core.storage import storage_for
+from cdr_core.storage.atomic_write import making
 from cdr_core.storage.local import make_directories
-from cdr_core.storage.making import making
 from tests.support.spill import places, write
 
 Event = tuple[str, int]

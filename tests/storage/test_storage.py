@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 
 from cdr_core.errors import Refused, SettingsRefused, StorageError, Unreadable
 from cdr_core.storage import local, s3, storage_for
-from cdr_core.storage.access import Storage
-from cdr_core.storage.making import making
+from cdr_core.storage.atomic_write import making
+from cdr_core.storage.base import Storage
 from cdr_core.storage.s3 import S3Storage
 from tests.support.bucket import Bucket
 

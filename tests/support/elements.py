@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cdr_core.rescale.elements import element_batches
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import PlannedExchange, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.channels.channel_source import open_checkpoint
+from cdr_core.channels.element_reader import element_batches
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import PlannedExchange, make_plan
 from tests.support.oracle import ChannelId, Element, Oracle
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, upgrade
-from cdr_core.phases.driver import Drive, run_phase, stored_result
-from cdr_core.phases.main import own_runner
-from cdr_core.phases.request import RecoveryRequest, create_in
-from cdr_core.phases.unit import end_task, run_unit
+from cdr_core.runtime.driver import Drive, run_phase, stored_result
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
+from cdr_core.runtime.unit_runner import end_task, run_unit
 from cdr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class InlineWorkers:
-    """See :class:`cdr_core.phases.workers.Workers`; counts what it does."""
+    """See :class:`cdr_core.runtime.executor_backend.Workers`; counts what it does."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -122,7 +122,7 @@ def in_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_module.load()
     settings.home.mkdir(parents=True, exist_ok=True)
     upgrade(settings.database_url)
-    monkeypatch.setattr("cdr_core.phases.workers.SparkWorkers", _ShellWorkers)
+    monkeypatch.setattr("cdr_core.runtime.executor_backend.SparkWorkers", _ShellWorkers)
 
 
 def main(arguments: list[str], workers: InlineWorkers | None = None) -> int:

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.channels.channel_source import neighbours, open_checkpoint
 from cdr_core.flink.channel_state import LENGTH_SIZE
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import make_plan
-from cdr_core.rescale.source import neighbours, open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import make_plan
 from tests.durability.trace import Call, calls
 
 CALLS = "pread64,preadv,preadv2,pwrite64,pwritev,pwritev2,write,writev,openat"

@@ -14,10 +14,10 @@ import pytest
 
 from cdr_core.audit.ledger import NOTHING
 from cdr_core.errors import CdrError
-from cdr_core.spill.placement import Place
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.set_writer import SetWriter
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
+from cdr_core.spill.tiered_files import Place
 from cdr_core.spill.tiers import Tier
 
 RECOVERY = "r-0123456789"

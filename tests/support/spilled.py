@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cdr_core.phases.draining.delivery import PlannedSource
-from cdr_core.phases.workspace import read_json
-from cdr_core.rescale.plan import Plan
+from cdr_core.drain.routed_delivery import PlannedSource
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.workspace import read_json
 from cdr_core.spill.set_reader import read_segment
-from cdr_core.spill.sets import SpillSet
+from cdr_core.spill.spill_set import SpillSet
 
 
 @dataclass(frozen=True)

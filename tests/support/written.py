@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cdr_core.flink.channel_state import ChannelId
 from cdr_core.flink.channel_writer import SubtaskSide
-from cdr_core.flink.generate.properties import RETAINED_CHECKPOINT
 from cdr_core.flink.metadata import CheckpointMetadata, OperatorState, RelativeFile, Side, SubtaskState, write_metadata
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
+from cdr_core.synthetic.properties import RETAINED_CHECKPOINT
 from tests.support.channel_writer import ChannelStateFile, OwnedChannel, WrittenChannel, channel_handles
 
 MAX_PARALLELISM = 128

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from cdr_core.commit.committable import Chunks, PreparedFile
 from cdr_core.commit.sinks.base import COMMIT_ID, COMMIT_USER, PROOF, LookUp, Publication, Published
-from cdr_core.commit.sinks.files import Output, Summed, require_files
 from cdr_core.commit.sinks.parquet import place_for
+from cdr_core.commit.sinks.prepared_files import Output, Summed, require_files
 from cdr_core.errors import CommitConflict, CommitUnknown, IllegalState, Refused, StorageError, Unreadable
 from cdr_core.faults import reach
 from cdr_core.flink.channel_state import LENGTH_SIZE, STREAM_VERSION
 from cdr_core.flink.channel_writer import LONGEST_CHUNK, ChunkBatch
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.kernels import batches
+from cdr_core.kernels import channel_batches as batches
 from cdr_core.storage import Storage, join, storage_for
 
 CLAIM_VERSION = 1

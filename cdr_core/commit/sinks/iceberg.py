@@ -34,9 +34,9 @@ from cdr_core.commit.sinks.base import (
     Published,
     by_others,
 )
-from cdr_core.commit.sinks.explained import explained
-from cdr_core.commit.sinks.files import CHUNK, ParquetFileWriter, parquet_writer, require_files, require_sum
+from cdr_core.commit.sinks.error_translation import explained
 from cdr_core.commit.sinks.iceberg_metadata import listed_files, require_readable, written_for
+from cdr_core.commit.sinks.prepared_files import CHUNK, ParquetFileWriter, parquet_writer, require_files, require_sum
 from cdr_core.commit.sinks.schemas import difference, narrow, plain
 from cdr_core.errors import CommitConflict, InDoubt, Refused
 from cdr_core.faults import reach
@@ -53,7 +53,7 @@ _MAXIMUM_HISTORY = 1_000_000
 
 
 class IcebergOutput:
-    """See :class:`cdr_core.commit.sinks.files.Output`."""
+    """See :class:`cdr_core.commit.sinks.prepared_files.Output`."""
 
     def __init__(self, io: FileIO, location: str) -> None:
         self._io, self._location = io, location
@@ -95,7 +95,7 @@ class IcebergSink:
             )
         # Given as they are now: the library itself looks at the environment only once, when it is imported.
         # The same holds for credentials that expire: new ones are another catalog.
-        own = {_IO: "cdr_core.commit.sinks.durable_io.DurableFileIO", **iceberg_properties(configured)}
+        own = {_IO: "cdr_core.commit.sinks.fsync_file_io.DurableFileIO", **iceberg_properties(configured)}
         properties = {**own, **configured}
         given = tuple(sorted((name, str(value)) for name, value in properties.items()))
         with explained(f"open catalog {self._catalog_name}", _CHECK):

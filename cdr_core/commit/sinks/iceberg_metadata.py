@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from cdr_core.commit.sinks.base import MetadataFile
-from cdr_core.commit.sinks.explained import explained
+from cdr_core.commit.sinks.error_translation import explained
 from cdr_core.errors import Unreadable
 
 

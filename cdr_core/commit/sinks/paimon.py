@@ -40,10 +40,10 @@ from cdr_core.commit.sinks.base import (
     Published,
     by_others,
 )
-from cdr_core.commit.sinks.explained import explained
-from cdr_core.commit.sinks.files import ParquetFileWriter, parquet_writer, require_files
+from cdr_core.commit.sinks.error_translation import explained
 from cdr_core.commit.sinks.paimon_snapshot import NO_SNAPSHOT, ExclusiveSnapshotCommit, own_files, token
 from cdr_core.commit.sinks.parquet import place_for
+from cdr_core.commit.sinks.prepared_files import ParquetFileWriter, parquet_writer, require_files
 from cdr_core.commit.sinks.schemas import difference
 from cdr_core.errors import CommitConflict, CommitUnknown, Refused, StorageError
 from cdr_core.storage import canonical, is_local, storage_for

@@ -26,7 +26,7 @@ from cdr_core.commit.sinks.base import (
     Published,
     by_others,
 )
-from cdr_core.commit.sinks.files import (
+from cdr_core.commit.sinks.prepared_files import (
     LocalOutput,
     Output,
     ParquetFileWriter,

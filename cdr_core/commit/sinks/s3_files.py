@@ -11,7 +11,7 @@ from typing import IO
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks.files import CHUNK, Output, require_files, require_sum
+from cdr_core.commit.sinks.prepared_files import CHUNK, Output, require_files, require_sum
 from cdr_core.errors import CdrError, Refused, Unreadable
 from cdr_core.storage import join
 from cdr_core.storage.s3 import S3Storage
@@ -19,7 +19,7 @@ from cdr_core.storage.upload import Upload
 
 
 class S3Output:
-    """See :class:`cdr_core.commit.sinks.files.Output`. Whatever is not finished was never an object."""
+    """See :class:`cdr_core.commit.sinks.prepared_files.Output`. Whatever is not finished was never an object."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload

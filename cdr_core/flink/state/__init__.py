@@ -4,9 +4,9 @@
 files that a state lies in. At the same parallelism nothing is blocked and every handle stays as it is.
 """
 
-from cdr_core.flink.state.blocks import Block, BlockKind, blocks
 from cdr_core.flink.state.files import files_behind
 from cdr_core.flink.state.redistribute import redistribute
+from cdr_core.flink.state.rescale_blockers import Block, BlockKind, blocks
 from cdr_core.flink.state.streams import CHUNK, Read, StateFile, Write
 
 __all__ = ["CHUNK", "Block", "BlockKind", "Read", "StateFile", "Write", "blocks", "files_behind", "redistribute"]

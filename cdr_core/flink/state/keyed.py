@@ -23,8 +23,8 @@ from cdr_core.flink.metadata import (
     KeyedHandle,
     OperatorState,
 )
-from cdr_core.flink.state.baskets import OLDEST_BASKET, basket, overlapping, parts_of, range_of
-from cdr_core.flink.state.names import name_of
+from cdr_core.flink.state.changelog_bundle import OLDEST_BASKET, basket, overlapping, parts_of, range_of
+from cdr_core.flink.state.file_names import name_of
 from cdr_core.flink.state.snapshots import LONGEST_HEAD, FullHandle, Snapshot, merge_snapshots
 from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from cdr_core.errors import Where
 from cdr_core.flink.keys import key_group_range
 from cdr_core.flink.metadata import FinishedSubtask, OperatorState
-from cdr_core.flink.state.baskets import overlapping
-from cdr_core.flink.state.names import name_of
+from cdr_core.flink.state.changelog_bundle import overlapping
+from cdr_core.flink.state.file_names import name_of
 from cdr_core.flink.state.snapshots import RAW_NOTHING, FullHandle, Snapshot, merge_snapshots
 from cdr_core.flink.state.streams import Read, Write
 

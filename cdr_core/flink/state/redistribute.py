@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from cdr_core.errors import PlanRefused, Where
 from cdr_core.flink.metadata import FinishedSubtask, OperatorState, SubtaskState
-from cdr_core.flink.state.blocks import blocks
 from cdr_core.flink.state.keyed import KeyedPlan
 from cdr_core.flink.state.operator_state import OperatorPlan
 from cdr_core.flink.state.raw_keyed import RawKeyedPlan
+from cdr_core.flink.state.rescale_blockers import blocks
 from cdr_core.flink.state.streams import Read, Write
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cdr_core.errors import Where
 from cdr_core.flink.metadata import IdentifiedKeyGroups, KeyGroups, Offsets
-from cdr_core.flink.state.baskets import range_of
+from cdr_core.flink.state.changelog_bundle import range_of
 from cdr_core.flink.state.streams import Positions, Read, Stream, Write, ends_of, runs
 
 LONGEST_HEAD: Final = 64 << 20

@@ -21,8 +21,8 @@ from cdr_core.spark.sources.options import Test, chosen, passes, require_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cdr_core.rescale.plan import Plan
-    from cdr_core.rescale.stretches import Stretch
+    from cdr_core.channels.channel_ranges import Stretch
+    from cdr_core.planning.plan import Plan
 
 PUSHED = frozenset({"exchange", "gate", "up", "down", "kind"})
 PARTITION_BYTES = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ class ChannelStateSource(DataSource):
         return "flink_channel_state"
 
     def schema(self) -> StructType:
-        from cdr_core.rescale.elements import element_schema
+        from cdr_core.channels.element_reader import element_schema
 
         return from_arrow_schema(element_schema(_plan(self.options)))
 
@@ -70,8 +70,8 @@ class ChannelStateReader(DataSourceReader):
         return iter(left)
 
     def partitions(self) -> Sequence[InputPartition]:
-        from cdr_core.rescale.elements import element_schema
-        from cdr_core.rescale.stretches import stretches
+        from cdr_core.channels.channel_ranges import stretches
+        from cdr_core.channels.element_reader import element_schema
 
         plan = _plan(self._options)
         require_columns(self._schema.names, element_schema(plan).names)
@@ -92,7 +92,7 @@ class ChannelStateReader(DataSourceReader):
         return [Split(tuple(each)) for each in splits] or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from cdr_core.rescale.elements import element_batches
+        from cdr_core.channels.element_reader import element_batches
 
         assert isinstance(partition, Split)
         if not partition.stretches:
@@ -117,10 +117,10 @@ class ChannelStateReader(DataSourceReader):
 
 
 def _plan(options: Any) -> Plan:
-    from cdr_core.rescale.parallelism import SAME, parse_parallelism
-    from cdr_core.rescale.plan import make_plan
-    from cdr_core.rescale.source import open_checkpoint
-    from cdr_core.rescale.spec import parse_spec, read_spec
+    from cdr_core.channels.channel_source import open_checkpoint
+    from cdr_core.planning.job_spec import parse_spec, read_spec
+    from cdr_core.planning.parallelism import SAME, parse_parallelism
+    from cdr_core.planning.plan import make_plan
 
     checkpoint = open_checkpoint(required(options, "path", "CHECKPOINT"))
     spec = parse_spec(read_spec(required(options, "spec", "SPEC")))

@@ -43,9 +43,9 @@ class CheckpointReader(DataSourceReader):
         self._path, self._wished = path, wished
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        from cdr_core.channels.channel_source import open_checkpoint
         from cdr_core.flink.metadata import Side
-        from cdr_core.rescale.announced import payload_sizes
-        from cdr_core.rescale.source import open_checkpoint
+        from cdr_core.planning.handle_sizes import payload_sizes
 
         checkpoint = open_checkpoint(self._path)
         for operator in checkpoint.metadata.operators:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cdr_airflow.demo_checkpoint import REPOSITORY
 from cdr_airflow.embedded.home import USER, Home, Secrets
-from cdr_airflow.shipped import REPOSITORY
 
 LOOPBACK = "127.0.0.1"
 SQLITE = "cdr_airflow.embedded.sqlite"

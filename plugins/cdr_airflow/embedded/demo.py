@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from cdr_airflow.demo_checkpoint import PARALLELISM, shipped
+from cdr_airflow.die_with_parent import tethered
 from cdr_airflow.embedded import instance, rest, setup
-from cdr_airflow.embedded.board import Board
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import USER, Home, keep_password
 from cdr_airflow.embedded.overhead import Overhead, of_run, phase_seconds
-from cdr_airflow.shipped import PARALLELISM, shipped
-from cdr_airflow.tether import tethered
+from cdr_airflow.embedded.progress_board import Board
 from cdr_core import settings
 from cdr_core.errors import JobFailed
 

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdr_airflow.shipped import REPOSITORY
+from cdr_airflow.demo_checkpoint import REPOSITORY
 
 USER = "admin"
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cdr_airflow.shipped import REPOSITORY
+from cdr_airflow.demo_checkpoint import REPOSITORY
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from cdr_airflow.demo_checkpoint import shipped
 from cdr_airflow.embedded import config
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_secrets, write_private
-from cdr_airflow.shipped import shipped
 from cdr_core import settings
 from cdr_core.errors import CdrError, Refused
 

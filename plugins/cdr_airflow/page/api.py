@@ -9,19 +9,19 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from cdr_airflow.page import access, views
-from cdr_airflow.page.clean import CleanJSON, cleaned, cleaner
 from cdr_airflow.page.database import Rows
 from cdr_airflow.page.exports import WRITING, Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_airflow.page.recovery import detail
+from cdr_airflow.page.redacted_json import CleanJSON, cleaned, cleaner
 from cdr_airflow.page.runs import recovery_of_run
 from cdr_core import settings
 from cdr_core.audit.receipt import redacted
 from cdr_core.errors import NotFound, Refused
 from cdr_core.metadata import RecoveryCheckpointState, RecoveryState, Repository
-from cdr_core.metadata.overview import LONGEST_PAGE, LONGEST_SEARCH
+from cdr_core.metadata.recovery_list import LONGEST_PAGE, LONGEST_SEARCH
 from cdr_core.metadata.states import RUNNING_STATES
-from cdr_core.phases.asking import ask_for_checkpoint
+from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint
 
 READ = [Depends(access.may_read)]
 ACT = [Depends(access.may_act), Depends(access.refuse_foreign_origin)]

@@ -12,11 +12,11 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from cdr_airflow.page import access, api, drills, prometheus
-from cdr_airflow.page.answers import add_handlers, answer
-from cdr_airflow.page.clean import CleanJSON, cleaner
 from cdr_airflow.page.database import Opened, Rows
+from cdr_airflow.page.error_responses import add_handlers, answer
 from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
+from cdr_airflow.page.redacted_json import CleanJSON, cleaner
 
 STATIC = Path(__file__).parent / "static"
 READ = [Depends(access.may_read)]

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
-from cdr_airflow.page.exporting import Written, export_in_child
+from cdr_airflow.page.export_process import Written, export_in_child
 from cdr_core.errors import CdrError, NotReady
 from cdr_core.storage import join, storage_for
 

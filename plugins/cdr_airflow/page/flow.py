@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cdr_core.metadata.overview import Flow
+from cdr_core.metadata.recovery_list import Flow
 
 MOST_NODES = 48
 """Subtasks on a side that a person can tell apart; more of them are drawn in groups of neighbours."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cdr_core.metadata import Phase, PhaseProgress, PhaseState, Repository
-from cdr_core.metadata.overview import Flow, LedgerSum
+from cdr_core.metadata.recovery_list import Flow, LedgerSum
 
 MOST_SUMS = 5_000
 MOST_FLOWS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cdr_core.drill.names import drill_id_of
+from cdr_core.drill.drill_id import drill_id_of
 from cdr_core.metadata import Repository
 
 RECOVERY_KEY = "recovery"

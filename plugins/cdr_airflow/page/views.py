@@ -26,9 +26,9 @@ from cdr_core.metadata import (
     RecoveryCheckpointState,
     RecoveryState,
 )
-from cdr_core.metadata.overview import LedgerSum, RecoveryLine
 from cdr_core.metadata.progress import fraction, phase_status
-from cdr_core.phases.asking import waits_until
+from cdr_core.metadata.recovery_list import LedgerSum, RecoveryLine
+from cdr_core.runtime.checkpoint_requests import waits_until
 
 _GO_ON = (
     "Remove the cause, then clear the failed task in Airflow or run: cdr resume {id}. Finished phases are kept. "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from tests.flink.harness.java import NEWEST, run
 from tests.support.oracle import Oracle
 

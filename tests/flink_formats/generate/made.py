@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdr_core.channels.channel_source import open_checkpoint
+from cdr_core.channels.element_reader import element_batches
 from cdr_core.cli.generate import generate
 from cdr_core.cli.inspect import describe
-from cdr_core.rescale.elements import element_batches
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_checkpoint
-from cdr_core.rescale.spec import parse_spec
+from cdr_core.planning.job_spec import parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 
 
 def exchange(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.flink.keys import owner
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from tests.flink_formats.generate.made import Made, exchange, make, spec_of
 
 TUPLE = "TUPLE<LONG, INT, LONG, STRING>"

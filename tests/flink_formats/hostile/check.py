@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from cdr_core.channels.fetch_ranges import Extent, cells_of
 from cdr_core.errors import CdrError, CorruptChannelState, CorruptMetadata, Where
 from cdr_core.flink.channel_state import ChannelId, ChannelSlice, read_chunk_extents
 from cdr_core.flink.checkpoint import Checkpoint, FileLocation, load_checkpoint
@@ -19,11 +20,10 @@ from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.metadata import OperatorState, Side, channels
 from cdr_core.flink.metadata.writer import encode_metadata
-from cdr_core.flink.spans import Spans
+from cdr_core.flink.partial_stream import Spans
 from cdr_core.flink.types import RowData, Struct, TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, Window, windows
 from cdr_core.kernels import frames
-from cdr_core.rescale.cells import Extent, cells_of
 from tests.flink_formats.hostile.corpus import DIRECTORY, Item, uri_of
 from tests.flink_formats.hostile.mutate import Damage
 from tests.flink_formats.hostile.through import read_elements

@@ -9,12 +9,12 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from cdr_core.channels.channel_source import open_channel, open_checkpoint
+from cdr_core.channels.element_reader import OWNER, element_batches, element_schema
 from cdr_core.errors import CdrError
-from cdr_core.rescale.elements import OWNER, element_batches, element_schema
-from cdr_core.rescale.parallelism import parse_parallelism
-from cdr_core.rescale.plan import Plan, make_plan
-from cdr_core.rescale.source import open_channel, open_checkpoint
-from cdr_core.rescale.spec import JobSpec, parse_spec
+from cdr_core.planning.job_spec import JobSpec, parse_spec
+from cdr_core.planning.parallelism import parse_parallelism
+from cdr_core.planning.plan import Plan, make_plan
 from tests.flink_formats.hostile.corpus import DIRECTORY, METADATA
 
 SPLIT = 1 << 20

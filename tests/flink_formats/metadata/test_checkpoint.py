@@ -21,7 +21,7 @@ from cdr_core.flink.metadata import (
     Side,
     write_metadata,
 )
-from cdr_core.flink.uid import operator_id_of_uid
+from cdr_core.flink.operator_id import operator_id_of_uid
 from tests.flink_formats.metadata.conftest import RealCheckpoint
 from tests.flink_formats.metadata.samples import metadata
 

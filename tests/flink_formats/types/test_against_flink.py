@@ -19,9 +19,9 @@ import pytest
 
 from cdr_core.flink.decode import decode_values
 from cdr_core.flink.decode.render import json_fields
-from cdr_core.flink.encode import encode_value
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import parse_type
+from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import batch, decode
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 

@@ -10,8 +10,8 @@ import pytest
 
 from cdr_core.errors import CorruptChannelState, SpecRefused, Where
 from cdr_core.flink.decode import BadValue, decode_values
-from cdr_core.flink.encode import encode_value
 from cdr_core.flink.types import parse_type
+from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import batch, decode, fields
 
 

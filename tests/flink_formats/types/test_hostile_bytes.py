@@ -14,9 +14,9 @@ import pytest
 
 from cdr_core.flink.decode import BadValue, decode_values
 from cdr_core.flink.decode.render import json_fields
-from cdr_core.flink.encode import encode_value
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import parse_type
+from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import Batch
 
 MUTATIONS = int(os.environ.get("CDR_FUZZ_EXAMPLES", "400"))
@@ -136,7 +136,7 @@ GUARDED = """
 import ctypes, mmap, random
 import numpy as np
 from tests.flink_formats.types.test_hostile_bytes import MUTATIONS, SEEDS, mutate, outcome
-from cdr_core.flink.encode import encode_value
+from cdr_core.synthetic.encode import encode_value
 from cdr_core.flink.types import parse_type
 
 page = mmap.PAGESIZE

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from cdr_core.errors import SpecRefused
 from cdr_core.flink.decode import BadValue
-from cdr_core.flink.encode import encode_value
-from cdr_core.flink.encode.rows import encode_row
 from cdr_core.flink.keys import check_key, key_group_range, owner
 from cdr_core.flink.types import Kind, RowData, Scalar, SqlKind, parse_type
 from cdr_core.kernels import hashes
+from cdr_core.synthetic.encode import encode_value
+from cdr_core.synthetic.encode.rows import encode_row
 from tests.flink_formats.types import naive
 from tests.flink_formats.types.batches import groups
 from tests.flink_formats.types.strategies import SCALARS, flat_sql, sql_values, values

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.flink.decode.render import json_fields
-from cdr_core.flink.encode import encode_value
 from cdr_core.flink.types import parse_type
+from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import decode
 
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdr_core.flink.decode import ROW_KINDS, decode_values
-from cdr_core.flink.encode import encode_value
 from cdr_core.flink.types import Nullable, RowData, Scalar, Struct, TypeDescription, parse_type
+from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import batch, decode, same
 from tests.flink_formats.types.strategies import SCALARS, descriptions, row_datas, values
 

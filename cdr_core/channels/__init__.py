@@ -1,0 +1,1 @@
+"""The source's virtual channels: opening, scanning, selecting by owner, salvaging, and reading their bytes in place."""

@@ -1,0 +1,221 @@
+"""One sequential scan of a virtual channel: its ledger line, what it said last, and splits on element borders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import Tally
+from cdr_core.channels.channel_layout import open_whole
+from cdr_core.channels.channel_source import open_channel
+from cdr_core.channels.control_elements import IDLE, Last
+from cdr_core.channels.control_elements import kinds as by_kind
+from cdr_core.channels.element_columns import Elements
+from cdr_core.channels.salvage import Damage, Salvaged, SoundWindows, open_salvaged
+from cdr_core.errors import CdrError, Where
+from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
+from cdr_core.kernels import fingerprint, frames
+from cdr_core.planning.dropped_records import Ranges, Without
+from cdr_core.planning.plan import Plan
+
+WINDOW = 1024 * 1024
+"""Bytes scanned at once: large enough to make a kernel call cheap, small enough to stay in a core's cache."""
+
+
+NO_SUM = -1
+"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies."""
+
+WORTH_A_SUM = 32 << 10
+"""Bytes of a run, on average, from which on a part of a split has a sum, and may be drained from where it lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
+
+    ``last`` is what the channel said last up to the stretch's end, ``input_end`` is one behind the position of the last
+    element up to there that begins in input state. ``crc32c`` is of its bytes, all of which lie one behind another.
+    """
+
+    start: int
+    end: int
+    position: int
+    tally: Tally
+    others: Mapping[str, int]
+    last: Last
+    input_end: int
+    crc32c: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "start": self.start,
+            "end": self.end,
+            "position": self.position,
+            "tally": self.tally.to_json(),
+            "others": dict(self.others),
+            "crc32c": self.crc32c,
+        }
+
+
+Seen = Callable[[int, int], None]
+"""Told of every window: its records and its bytes."""
+
+
+def scan_channel(
+    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, most: int | None = None
+) -> dict[str, Any]:
+    """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
+    place. Splits have at most the plan's size, or ``most`` bytes, unless one element is longer.
+    """
+    channel, split_size = open_whole(plan, number), most or plan.split_size
+    found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)
+    splits = list(_walk(_told(found, seen), split_size, channel.input_size))
+    assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
+    return _described(plan, number, channel, splits, found)
+
+
+def salvage_channel(
+    plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, *, shown: bool = True
+) -> tuple[dict[str, Any], Salvaged, Damage | None]:
+    """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded.
+
+    ``shown``: whether the target needs values; if not, those that only cannot be shown are sound.
+
+    A side with more bytes than its handle says is sound if all of it is: a chunk that swallowed bytes of another
+    channel may frame for a while, and then nothing of that side can be believed.
+    """
+    scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number), shown, seen)
+    if damage is not None and salvaged.doubtful:
+        return _salvage(plan, number, drops, open_salvaged(plan, number, believing=False), shown)
+    return scanned, salvaged, damage
+
+
+def _salvage(
+    plan: Plan, number: int, drops: Ranges, salvaged: Salvaged, shown: bool, seen: Seen | None = None
+) -> tuple[dict[str, Any], Salvaged, Damage | None]:
+    size = min(WINDOW, plan.split_size)
+    # What is left out is not decoded: it may be the very record that does not decode.
+    found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
+    sound = SoundWindows(plan, number, salvaged, found, shown=shown)
+    splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size))
+    end = salvaged.channel.size if sound.damage is None else sound.damage.offset
+    assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
+    return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage
+
+
+def element_place(plan: Plan, number: int, position: int) -> Where | None:
+    """Where the element at a position begins in its channel, for an error that knows no more than the position.
+
+    ``None`` where the channel cannot be read that far any more: the error itself matters more than its place.
+    """
+    with suppress(CdrError):
+        channel = open_channel(plan, number)
+        for window in windows(channel, 0, channel.size, 0, WINDOW):
+            index = position - window.position
+            if index < len(window.starts):
+                return replace(channel.where, offset=window.base + int(window.starts[index]) - frames.LENGTH_BYTES)
+    return None
+
+
+def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Split], found: Without) -> dict[str, Any]:
+    planned = plan.channels[number]
+    key = {"exchange": plan.exchanges[planned.exchange].name, "up": planned.up, "down": planned.down}
+    tally, others = Tally(), Counter[str]()
+    for split in splits:
+        tally = tally.then(split.tally)
+        others.update(split.others)
+    return {
+        "channel": number,
+        "size": channel.size,
+        "input_size": channel.input_size,
+        "input_end": splits[-1].input_end if splits else 0,
+        "splits": [split.to_json() for split in splits],
+        "last": (splits[-1].last if splits else Last()).to_json(),
+        "entry": {**key, "new_down": None, **tally.to_json(), "others": dict(others)},
+        **({"dropped": found.to_json()} if found.positions else {}),
+    }
+
+
+def _told(found: Iterable[Window], seen: Seen | None) -> Iterator[Window]:
+    for window in found:
+        yield window
+        if seen is not None:
+            seen(int(np.count_nonzero(window.records)), int(window.ends[-1]))
+
+
+def _covered(splits: list[Split]) -> int:
+    return sum(split.end - split.start for split in splits)
+
+
+def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator[Split]:
+    """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
+    start = position = end = input_end = 0
+    sums, kinds = _nothing()
+    last, crc32c = Last(), 0
+    for window in found:
+        # Where something was left out in between, a split ends: the next one begins behind it.
+        if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
+            tally = Tally.of_fold(sums[0])
+            yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, crc32c)
+            start = end
+        if start == end:
+            start, position, crc32c = window.base, window.position, 0
+            sums, kinds = _nothing()
+        spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
+        last = said_at(window, *spoke, last)
+        # An element begins with its length field.
+        if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
+            input_end = window.position + inputs
+        end = window.base + int(window.ends[-1])
+        crc32c = google_crc32c.extend(crc32c, window.data[: window.ends[-1]])
+    if start < end:
+        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end, crc32c)
+
+
+def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """A fold of no records, and no elements by tag."""
+    return np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
+
+
+def said(window: Window | Elements, before: Last) -> Last:
+    """The last watermark and status up to the end of the window."""
+    watermarks = np.flatnonzero(window.tags == frames.TAG_WATERMARK)[-1:]
+    statuses = np.flatnonzero(window.tags == frames.TAG_WATERMARK_STATUS)[-1:]
+    return said_at(
+        window, int(watermarks[0]) if len(watermarks) else -1, int(statuses[0]) if len(statuses) else -1, before
+    )
+
+
+def said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
+    """With the last watermark and status of the window at these places; −1 where it has none."""
+    if watermark < 0 and status < 0:
+        return before
+    return Last(
+        before.watermark if watermark < 0 else _number(window, watermark),
+        before.idle if status < 0 else _number(window, status) == IDLE,
+    )
+
+
+def said_in(data: npt.NDArray[np.uint8], watermark: int, status: int, before: Last) -> Last:
+    """With the last watermark and status beginning at these places of ``data``; −1 where there is none."""
+    return Last(
+        before.watermark if watermark < 0 else _signed(data[watermark + 1 : watermark + 9]),
+        before.idle if status < 0 else _signed(data[status + 1 : status + 5]) == IDLE,
+    )
+
+
+def _number(window: Window | Elements, element: int) -> int:
+    """The number that is all of an element behind its tag."""
+    body = window.data[window.starts[element] + 1 : window.ends[element]]
+    return _signed(body)
+
+
+def _signed(body: npt.NDArray[np.uint8]) -> int:
+    return int.from_bytes(body.tobytes(), "big", signed=True)

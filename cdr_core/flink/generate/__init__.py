@@ -1,6 +1,0 @@
-"""Checkpoints in Flink's format without a Flink: any size and shape, seeded."""
-
-from cdr_core.flink.generate.checkpoint import ExchangeTotals, Generated, generate
-from cdr_core.flink.generate.shape import ExchangeShape, Shape, Spread
-
-__all__ = ["ExchangeShape", "ExchangeTotals", "Generated", "Shape", "Spread", "generate"]

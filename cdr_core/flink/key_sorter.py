@@ -1,0 +1,76 @@
+"""Elements of an ambiguous channel by owner, where the key of every record lies at a known place.
+
+The bytes pass through the one read page of the task and are looked at in it. Memory: the page, 1 MiB for a record that
+spans fillings of it, 24 bytes a stretch of elements that belong together; both of the latter are kept from one split to
+the next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.flink.read_page import ReadPage
+from cdr_core.flink.virtual_channel import ChannelBytes
+from cdr_core.kernels import element_runs as stretches
+from cdr_core.kernels import frames
+from cdr_core.kernels import key_sort_pages as keyed_pages
+
+Longs = npt.NDArray[np.int64]
+
+HELD = 1024 * 1024
+"""Bytes of the longest frame that is put together here. There is little to gain with a longer one."""
+
+
+class Sorter:
+    """Sorts split after split. Its memory is made when it is first used: most channels pass through."""
+
+    def __init__(self, page: ReadPage) -> None:
+        self._page = page
+        self._held = np.empty(0, np.uint8)
+        self._stretches = np.empty((0, stretches.STRETCH_FIELDS), np.int64)
+
+    def sort(
+        self,
+        channel: ChannelBytes,
+        begin: int,
+        end: int,
+        position: int,
+        place: Longs,
+        lane_of: npt.NDArray[np.int32],
+        sums: npt.NDArray[np.uint64],
+    ) -> tuple[Longs, int, int]:
+        """Stretches of the elements of the logical range [begin, end), the first of which is at ``position``.
+
+        Also where the first element begins, and its position, that is left to the general way, because it is in doubt;
+        that is the end if none is. The stretches are valid until the next call. ``sums`` are added to.
+        """
+        if not len(self._held):
+            self._held = np.empty(HELD, np.uint8)
+        progress = np.zeros(keyed_pages.PROGRESS_FIELDS, np.int64)
+        progress[keyed_pages.AT], progress[keyed_pages.POSITION] = begin, position
+        memory, at = self._page.take(), begin
+        try:
+            while at < end:
+                part, logical, first, last = channel.part_at(at)
+                outcome = keyed_pages.sort_pages(
+                    part.source, part.chunk_starts, logical, first, last, end, memory, self._held, place, lane_of,
+                    sums, self._stretches, progress,
+                )  # fmt: skip
+                if outcome == frames.FULL:
+                    self._grow()
+                elif outcome != frames.OK:
+                    break
+                at = int(progress[[keyed_pages.AT, keyed_pages.HELD, keyed_pages.FILLED]].sum())
+        finally:
+            # What is left in the page was not looked at: who goes on there reads it again.
+            self._page.give_back(int(progress[keyed_pages.AT]) - begin)
+        self._page.spanning += int(progress[keyed_pages.SPANNING])
+        found = self._stretches[: progress[keyed_pages.COUNT]]
+        return found, int(progress[keyed_pages.AT]), int(progress[keyed_pages.POSITION])
+
+    def _grow(self) -> None:
+        least = self._page.size // frames.SMALLEST_FRAME + 2
+        grown = np.empty((2 * len(self._stretches) + least, stretches.STRETCH_FIELDS), np.int64)
+        grown[: len(self._stretches)] = self._stretches
+        self._stretches = grown

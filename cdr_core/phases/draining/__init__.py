@@ -1,1 +1,0 @@
-"""The drain at work: the task that drains a subtask, the driver that watches it, and the files they talk through."""

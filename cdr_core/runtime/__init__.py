@@ -1,0 +1,1 @@
+"""Runs phases: request, driver, units on executors, workspace, results, and the commit set-up that phases share."""

@@ -1,0 +1,139 @@
+"""What an earlier version left, in terms of this one.
+
+Ledgers were a value per line. A cut listed the bytes of its spill set that were still to come; sets are made again
+in the present format, so what counts is how many elements had been delivered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cdr_core.audit.ledger import KIND_NAMES, Ledger, Tally, join_ledgers, require_equal
+from cdr_core.commit.committable import PreparedFile
+from cdr_core.drain.snapshots import Cut
+from cdr_core.drain.watermark_state import UNKNOWN, ChannelWatermarks, InputWatermark
+from cdr_core.errors import CdrError, Refused
+from cdr_core.kernels import fingerprint
+from cdr_core.runtime.phase_ledgers import line_key
+from cdr_core.spill.earlier_formats import EarlierSet
+from cdr_core.spill.spill_set import SpillSet
+from cdr_core.storage import storage_for
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import CommitLogEntry
+    from cdr_core.metadata.values import UnitResult
+    from cdr_core.planning.plan import Plan
+    from cdr_core.runtime.driver import Drive
+
+Longs = npt.NDArray[np.int64]
+
+
+def cut_of_version_1(plan: Plan, subtask: int, position: str, body: Mapping[str, Any]) -> Cut:
+    """A cut, with the files that were prepared for it alone; one whose spill set is gone cannot be understood any
+    more.
+    """
+    columns = None
+    if body["remaining"] is None or not body["remaining"].get("whole"):
+        lines, delivered = _delivered(plan, subtask, body)
+        ledger = ledger_of_entries(plan, body["ledger"])
+        watermarks = ChannelWatermarks(plan, np.zeros(0, np.int64))
+        watermarks.put(body.get("said", {"channels": ()})["channels"], subtask)
+        found = {"delivered_lines": lines, "delivered": delivered}
+        columns = {**found, **ledger.to_columns(), **watermarks.to_columns()}
+    files = tuple(PreparedFile.from_json(file) for file in body["files"])
+    return Cut(position, body["manifest"], files, _watermark(body), columns)
+
+
+def finished_cut_of_version_1(plan: Plan, row: UnitResult) -> Cut:
+    """The cut of a subtask that an earlier version drained to the end, without its files: rows have those."""
+    ledger = ledger_of_entries(plan, row.result["ledger"])
+    return Cut("finished", row.result["manifest"], (), _watermark(row.result), ledger.to_columns(), final=True)
+
+
+def _watermark(value: Mapping[str, Any]) -> InputWatermark:
+    return InputWatermark(value["said"]["watermark"], value["said"]["idle"]) if "said" in value else UNKNOWN
+
+
+def _delivered(plan: Plan, subtask: int, body: Mapping[str, Any]) -> tuple[Longs, Longs]:
+    """Lines of which elements had been delivered, ascending, and how many of each."""
+    try:
+        spill_set = EarlierSet.from_json(json.loads(storage_for(body["manifest"]).read(body["manifest"])))
+    except CdrError as error:
+        raise Refused(
+            f"a recovery checkpoint of an earlier version refers to a spill set that is gone ({error.what})",
+            hint="finish the recovery with that version, or start over: run the same command with --replace",
+        ) from error
+    of_segment = spill_set.delivered_at(body["remaining"], body["frames_done"])
+    begun = np.flatnonzero(of_segment)
+    lines, place = np.unique(_lines(plan, subtask, spill_set)[begun], return_inverse=True)
+    delivered = np.zeros(len(lines), np.int64)
+    np.add.at(delivered, place, of_segment[begun])
+    return lines, delivered
+
+
+def _lines(plan: Plan, subtask: int, spill_set: EarlierSet) -> Longs:
+    """By segment, the line whose elements it holds."""
+    channel = spill_set.columns["virtual_channel"]
+    return plan.channels.line_first[channel] + subtask - plan.channels.owner_first[channel]
+
+
+def ledger_of_entries(plan: Plan, entries: Sequence[Mapping[str, Any]]) -> Ledger:
+    """A ledger as earlier versions wrote it: a value per line."""
+    names = {exchange.name: number for number, exchange in enumerate(plan.exchanges)}
+    keys = zip(plan.channels.exchange.tolist(), plan.channels.up.tolist(), plan.channels.down.tolist(), strict=True)
+    numbers = {key: number for number, key in enumerate(keys)}
+    indexes = [subtask.index for subtask in plan.subtasks]
+    rows = []
+    for entry in entries:
+        number = numbers[names[entry["exchange"]], entry["up"], entry["down"]]
+        line = number
+        if entry["new_down"] is not None:
+            first = int(plan.channels.owner_first[number])
+            line = int(plan.channels.line_first[number]) + entry["new_down"] - indexes[first]
+        rows.append((line, entry))
+    return join_ledgers([_row(line, entry) for line, entry in rows])
+
+
+def adopted_proof(drive: Drive, entry: CommitLogEntry | None, name: str, ledger: Ledger) -> dict[str, Any] | None:
+    """The proof that an earlier version stored before it began this very commit, if what it says of the ledger is true
+    of this one: the target may show the commit with its SHA-256. ``None`` = there is none.
+
+    ``entry`` is the commit's entry in the log, if it was begun.
+    """
+    stored = None if entry is None else drive.repository.proof(drive.recovery.id, entry.proof_sha256)
+    proof: dict[str, Any] = json.loads(stored.body) if stored is not None else {}
+    if proof.get("version") != 1:
+        return None
+    key = line_key(drive.plan)
+    require_equal("commit", ledger_of_entries(drive.plan, proof["ledgers"][name]), ledger.without_others(), key)
+    return proof
+
+
+def spill_set_of_version_2(plan: Plan, value: Mapping[str, Any]) -> SpillSet:
+    """A set that an earlier version left."""
+    old = EarlierSet.from_json(value)
+    return old.to_present(_lines(plan, old.subtask, old), ledger_of_entries(plan, old.ledger))
+
+
+def accounts_of(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> tuple[Ledger, Ledger]:
+    """Per channel: other elements that stay somewhere, and that leave the stream."""
+    nothing = {"fingerprint": "0" * 32, "chain": "0" * 16, "records": 0, "bytes": 0}
+    kept = [_row(line["channel"], {**nothing, "others": line["kept"]}) for line in lines]
+    left = [
+        _row(line["channel"], {**nothing, "others": line[name]}) for line in lines for name in ("merged", "dropped")
+    ]
+    return join_ledgers(kept), join_ledgers(left)
+
+
+def _row(line: int, entry: Mapping[str, Any]) -> Ledger:
+    numbers = {name: kind for kind, name in KIND_NAMES.items()}
+    kinds = np.zeros((1, len(KIND_NAMES) + 2), np.int64)
+    for name, count in entry["others"].items():
+        kinds[0, numbers[name]] = count
+    sums = np.array([Tally.from_json(entry).to_fold()], np.uint64).reshape(1, fingerprint.FOLD_COLUMNS)
+    return Ledger.of(np.array([line]), sums, kinds)

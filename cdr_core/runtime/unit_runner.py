@@ -1,0 +1,211 @@
+"""The executor's side of a phase: run one unit and leave an exclusive result manifest in the workspace.
+
+Executors never talk to the database. The driver learns of a finished unit from its manifest; of two attempts at the
+same unit (a retried or speculative Spark task) the first manifest wins, and what the other wrote is swept later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdr_core.channels.channel_batch import let_go
+from cdr_core.channels.channel_source import close_files
+from cdr_core.channels.remote_state import Fetches, fetching
+from cdr_core.channels.source_index import use_index
+from cdr_core.channels.table_shapes import TableShape
+from cdr_core.errors import Refused, Unreadable
+from cdr_core.faults import reach
+from cdr_core.planning.plan import Plan
+from cdr_core.runtime.unit_results import SUFFIX
+from cdr_core.runtime.workspace import Workspace, read_json
+from cdr_core.settings import MIB
+from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage.column_codec import Columns, encode_columns
+from cdr_core.storage.local import local_path
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import FencedTransaction
+
+
+FETCHED = "fetched_bytes"
+"""In results: how much of a source on S3 was fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every unit of a phase needs to know; travels as JSON, because a Spark server's own settings are fixed.
+
+    ``sources`` is the index of the source's objects. ``materialise``: nothing is drained from where it lies in the
+    source. ``scratch`` and ``drain_scratch`` are the settings.
+    ``shape``: the columns of the table. ``checkpoint_interval`` in seconds, 0 = none are taken unasked.
+    ``read_back``: the drain reads each file before a snapshot names it, because it may be published at once.
+    ``drain_order``: exchanges that come first; ``stage``: drain up to this stage of them only, ``None`` = everything.
+    """
+
+    phase: str
+    recovery: str
+    epoch: int
+    root: str
+    plan: str
+    target: str
+    segment_size: int
+    spill_file_size: int
+    page_size: int
+    memory_budget: int
+    checkpoints: bool
+    checkpoint_interval: float = 0.0
+    output_file_size: int = 512 * MIB
+    read_back: bool = False
+    drain_order: tuple[str, ...] = ()
+    stage: int | None = None
+    sources: str = ""
+    materialise: bool = False
+    drain_scratch: int = 0
+    on_corrupt: str = "fail"
+    scratch: str = ""
+    shape: TableShape = TableShape.VALUES_ONLY
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        value = json.loads(text)
+        return cls(**{**value, "shape": TableShape(value["shape"]), "drain_order": tuple(value["drain_order"])})
+
+    @property
+    def directory(self) -> str:
+        """This attempt's own place in the workspace."""
+        return Workspace(self.root).attempt(self.epoch, self.phase)
+
+    @property
+    def makes(self) -> Path:
+        """Where this host makes files on their way to the attempt's place, and keeps what it fetched from it."""
+        if is_local(self.root):
+            return local_path(self.directory)
+        return scratch_directory(self.scratch) / f"cdr-{self.recovery}-e{self.epoch}"
+
+    @property
+    def scratch_place(self) -> Path:
+        """Where files without a name lie while a task runs."""
+        return local_path(self.directory) if is_local(self.root) else scratch_directory(self.scratch)
+
+    @property
+    def units(self) -> str:
+        """The file that says what each unit is."""
+        return join(self.directory, "units.json")
+
+    @property
+    def results(self) -> str:
+        """The directory of result manifests."""
+        return join(self.directory, "results")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a unit did; ``detail`` goes to the database and stays small, ``columns`` stay in the workspace."""
+
+    records: int
+    bytes: int
+    detail: Mapping[str, Any]
+    columns: Columns = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a phase ends with: its result, and what is recorded in the very transaction that makes the phase DONE.
+
+    ``clean_up`` comes afterwards; what goes wrong in it changes nothing, a sweep does it again.
+    """
+
+    result: Mapping[str, Any]
+    record: Callable[[FencedTransaction], None]
+    clean_up: Callable[[], object] = lambda: None
+
+
+def scratch_directory(setting: str) -> Path:
+    """As set, else where Spark's workers put what they remove when the application ends, else the temporary one."""
+    given = [place for place in os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep) if place]
+    return Path(setting or next(iter(given), tempfile.gettempdir()))
+
+
+def run_unit(payload: str, unit: str, task_attempt: int) -> None:
+    """Entry of a Spark task. Spark numbers attempts anew for every stage, so file names draw their own luck.
+
+    A task that is tried again passes over those of its units that have a result.
+    """
+    job = Job.from_json(payload)
+    if task_attempt and storage_for(job.results).exists(join(job.results, f"{unit}{SUFFIX}")):
+        return
+    reach(f"{job.phase}.unit")
+    definition = _units(job.units)[unit]
+    module = importlib.import_module(f"cdr_core.phases.{job.phase}")
+    plan = load_plan(job.plan)
+    use_index(plan.metadata_sha256, job.sources)
+    try:
+        with _scratch(job) as fetches:
+            outcome: Outcome | None = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+    finally:
+        close_files()
+    if outcome is None:  # the unit goes on in a later round
+        return
+    detail = dict(outcome.detail)
+    if fetches.bytes:
+        detail[FETCHED] = fetches.bytes
+    result = {"records": outcome.records, "bytes": outcome.bytes, "detail": detail}
+    reach(f"{job.phase}.before-result")
+    manifest = join(job.results, f"{unit}{SUFFIX}")
+    storage_for(manifest).create(manifest, encode_columns(result, outcome.columns))
+    reach(f"{job.phase}.after-result")
+
+
+def end_task() -> None:
+    """Units of a task are done: let go of what of the source was mapped for them."""
+    let_go()
+    close_files()
+
+
+@contextmanager
+def job_scratch(job: Job) -> Iterator[Path]:
+    """Where a job makes files that go to S3; the directory goes when it is empty."""
+    try:
+        yield job.makes
+    finally:
+        if not is_local(job.root):
+            with suppress(OSError):  # another task of this host is at work in it
+                job.makes.rmdir()
+
+
+@contextmanager
+def _scratch(job: Job) -> Iterator[Fetches]:
+    """What is fetched meanwhile waits in the scratch directory, which goes when it is empty."""
+    with job_scratch(job) as scratch, fetching(scratch) as fetches:
+        yield fetches
+
+
+@lru_cache(maxsize=8)
+def load_plan(uri: str) -> Plan:
+    """The plan, once per worker process."""
+    return Plan.from_json(storage_for(uri).read(uri).decode())
+
+
+@lru_cache(maxsize=8)
+def _units(uri: str) -> dict[str, Any]:
+    try:
+        return read_json(uri)
+    except Unreadable:
+        raise Refused(
+            f"host {socket.gethostname()} does not see the workspace: {uri} is not there",
+            hint="use a workspace that every executor sees, as docs/cluster.md says",
+        ) from None
