@@ -168,7 +168,7 @@ def _install_project() -> None:
 
 
 def _compile_kernels() -> None:
-    _run("compiling the kernels", str(PYTHON), "-m", "cdr_core.runtime.kernel_warmup", seconds=WARM_UP_SECONDS)
+    _run("compiling the kernels", str(PYTHON), "-m", "cdr_core.recovery.kernel_warmup", seconds=WARM_UP_SECONDS)
 
 
 def _warm_up() -> None:

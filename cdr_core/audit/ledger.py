@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from cdr_core.errors import Unbalanced, Where
 from cdr_core.flink.element_kinds import OTHER_KINDS
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import frames
+from cdr_core.kernels import channel_batches, frames
 from cdr_core.kernels.fingerprint import CHAIN, FOLD_COLUMNS, MASK, join_chains
 
 Longs = npt.NDArray[np.int64]
@@ -200,9 +199,9 @@ def join_ledgers(parts: Iterable[Ledger]) -> Ledger:
     joined = sums[order]
     if len(unique) < len(lines):
         powers = np.empty(len(order), np.uint64)
-        batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(joined[:, RECORDS]), powers)
+        channel_batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(joined[:, RECORDS]), powers)
         target = np.zeros((len(unique), FOLD_COLUMNS), np.uint64)
-        batches.join_sums(group, joined, powers, target)
+        channel_batches.join_sums(group, joined, powers, target)
         joined = target
     others = np.concatenate([np.stack((p.other_lines, p.other_kinds, p.other_counts)) for p in found], axis=1)
     return Ledger(unique, joined, *_summed(*others))

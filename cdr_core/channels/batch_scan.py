@@ -21,8 +21,7 @@ from cdr_core.channels.channel_source import place
 from cdr_core.channels.salvage import first_bad
 from cdr_core.errors import CdrError, Unbalanced
 from cdr_core.flink.virtual_channel import Window
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.plan import Plan
 
 Longs = npt.NDArray[np.int64]
@@ -200,7 +199,7 @@ def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, 
         return None
     count = len(numbers)
     sums, kinds = np.zeros((count, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros((count, frames.TAGS), np.int64)
-    batches.fold_lines(
+    channel_batches.fold_lines(
         window.data,
         window.starts,
         window.ends,
@@ -212,7 +211,7 @@ def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, 
         fingerprint.NO_FINGERPRINTS,
     )
     watermark, has, status = np.zeros(count, np.int64), np.zeros(count, np.int8), np.full(count, UNKNOWN_STATUS)
-    batches.last_words(window.data, window.starts, window.tags, first, watermark, has, status)
+    channel_batches.last_words(window.data, window.starts, window.tags, first, watermark, has, status)
     begins = np.cumsum(batch.sizes) - batch.sizes
     # An element begins with its length field.
     borders = np.searchsorted(window.starts, begins + batch.input_sizes + frames.LENGTH_BYTES)
@@ -246,7 +245,7 @@ def framed(batch: ChannelBatch) -> tuple[Window, Longs] | None:
     most = len(data) // frames.SMALLEST_FRAME + 1
     starts, ends, tags = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int8)
     first = np.zeros(len(batch.numbers) + 1, np.int64)
-    if batches.scan_channels(data, np.cumsum(batch.sizes), starts, ends, tags, first) >= 0:
+    if channel_batches.scan_channels(data, np.cumsum(batch.sizes), starts, ends, tags, first) >= 0:
         return None
     count = int(first[-1])
     return Window(data, 0, 0, starts[:count], ends[:count], tags[:count]), first

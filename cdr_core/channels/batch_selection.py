@@ -30,8 +30,7 @@ from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import Window
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.custom_partitioner import call_owner
 from cdr_core.planning.exchange_binding import PlannedExchange
 from cdr_core.planning.job_spec import Partitioner
@@ -275,7 +274,7 @@ class BatchSelector:
         sums = np.zeros((count, fingerprint.FOLD_COLUMNS), np.uint64)
         kinds = np.zeros((count, frames.TAGS), np.int64)
         kept, left = (np.zeros((len(numbers), frames.TAGS), np.int64) for _ in range(2))
-        made = batches.select_channels(
+        made = channel_batches.select_channels(
             window.data, window.starts, window.ends, window.tags, first, np.cumsum(sizes) - sizes, lanes, line_first,
             carries, sums, kinds, kept, left, np.full(count, -1, np.int64), *runs,
         )  # fmt: skip

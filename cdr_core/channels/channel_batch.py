@@ -23,7 +23,7 @@ from cdr_core.flink.checkpoint import InlineLocation
 from cdr_core.flink.metadata import Side
 from cdr_core.flink.partial_stream import Spans
 from cdr_core.flink.virtual_channel import ChannelBytes
-from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import channel_batches
 from cdr_core.planning.exchange_binding import PlannedExchange
 from cdr_core.planning.plan import Plan
 
@@ -51,7 +51,7 @@ class ChannelBatch:
     def pack(self, begin: int, end: int, target: Bytes) -> Bytes:
         """The bytes of channels ``begin`` to ``end``, one behind another, at the head of ``target``."""
         chunks = slice(int(self.first[begin]), int(self.first[end]))
-        return target[: batches.pack_chunks(self.address[chunks], self.length[chunks], target)]
+        return target[: channel_batches.pack_chunks(self.address[chunks], self.length[chunks], target)]
 
     @property
     def logical(self) -> Longs:
@@ -102,7 +102,7 @@ class BatchSource:
         for side in sides:
             for rows, starts, addresses, lengths, mine in side.pieces:
                 places = at[mine]
-                batches.place_side(rows, starts, addresses, lengths, places, address, length)
+                channel_batches.place_side(rows, starts, addresses, lengths, places, address, length)
                 at[mine] = places
         sizes, inputs = sides[0].totals + sides[1].totals, sides[0].totals.copy()
         for which, channel in opened.items():
@@ -124,7 +124,7 @@ class BatchSource:
         streams = self._streams(columns, asked, int(numbers[0]))
         addresses, lengths = np.zeros(counts.sum(), np.int64), np.zeros(counts.sum(), np.int64)
         totals = np.zeros(len(rows), np.int64)
-        batches.locate_chunks(
+        channel_batches.locate_chunks(
             rows, columns.stream, columns.first, columns.offsets, *streams.arguments, addresses, lengths, totals
         )
         found.totals[mine] = totals

@@ -33,8 +33,7 @@ from cdr_core.flink.paged_reader import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import TypeDescription, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
-from cdr_core.kernels import element_runs as stretches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import element_runs, fingerprint, frames
 from cdr_core.planning.job_spec import Partitioner
 from cdr_core.planning.plan import Plan, VirtualChannel
 
@@ -194,8 +193,8 @@ class _Runs:
 
     def add(self, window: Window, lanes: Longs) -> None:
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, self.sums)
-        found = np.empty((len(lanes), stretches.STRETCH_FIELDS), np.int64)
-        count = stretches.note_stretches(
+        found = np.empty((len(lanes), element_runs.STRETCH_FIELDS), np.int64)
+        count = element_runs.note_stretches(
             window.ends, window.tags, lanes, window.base, window.position, len(self._carried), found
         )
         self._pieces.append(found[:count])
@@ -217,13 +216,13 @@ class _Runs:
         """The columns of each lane's runs, in order."""
         most = np.zeros(len(self._carried), np.int64)
         for piece in self._pieces:
-            stretches.count_runs(piece, self._carried, most)
+            element_runs.count_runs(piece, self._carried, most)
         firsts = np.cumsum(most) - most
         columns = self._columns.of(int(most.sum()))
         cursors = np.stack((firsts, np.full_like(firsts, -1)), axis=1)
         start, position = self._start, self._position
         for piece in self._pieces:
-            stretches.place_runs(piece, start, position, self._carried, sizes, counts, cursors, columns)
+            element_runs.place_runs(piece, start, position, self._carried, sizes, counts, cursors, columns)
             _, start, position = piece[-1].tolist()
         borders = zip(firsts.tolist(), cursors[:, 0].tolist(), strict=True)
         return tuple(tuple(columns[:, begin:end]) for begin, end in borders)

@@ -24,11 +24,11 @@ from cdr_core.flink.metadata import SubtaskState, write_metadata
 from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.kernels import frames
 from cdr_core.metadata import Phase
-from cdr_core.phases.spill import spilled_by
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.phase_ledgers import line_key
+from cdr_core.runtime.phase_outputs import spilled_by
 from cdr_core.runtime.unit_runner import Job, Outcome
 from cdr_core.storage import join, storage_for
 

@@ -25,8 +25,7 @@ from cdr_core.flink.channel_state import LENGTH_SIZE, gather_fields
 from cdr_core.flink.channel_writer import ChunkBatch, SubtaskSide
 from cdr_core.flink.metadata import ChannelHandle, RelativeFile, Side
 from cdr_core.flink.metadata.channel_packing import ChannelChunks, pack_handles
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.phase_ledgers import line_key
 
@@ -117,7 +116,7 @@ class _Tally:
     def take(self, batch: ChunkBatch) -> None:
         lines, found = self._of(batch.channel), np.zeros(len(batch.channel), np.int64)
         rows = np.searchsorted(self._lines, lines)
-        bad = batches.tally_pieces(batch.data, batch.begins, batch.ends, rows, self._sums, self._kinds, found)
+        bad = channel_batches.tally_pieces(batch.data, batch.begins, batch.ends, rows, self._sums, self._kinds, found)
         if bad >= 0:
             where = line_key(self._plan)(int(lines[bad])).where
             raise CorruptChannelState("a prepared chunk does not hold whole elements", where=where)

@@ -38,18 +38,17 @@ from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.flink.state import files_behind
 from cdr_core.metadata import SOURCES, Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
-from cdr_core.phases.read import scanned_in
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.earlier_versions import spill_set_of_version_2
-from cdr_core.runtime.recovery_request import absolute
+from cdr_core.runtime.phase_outputs import scanned_in
 from cdr_core.runtime.unit_results import unit_results
 from cdr_core.runtime.unit_runner import load_plan, scratch_directory
 from cdr_core.runtime.workspace import read_json
 from cdr_core.spill.set_reader import read_segment
 from cdr_core.spill.spill_set import WITHOUT_REFERENCES, SpillSet
-from cdr_core.storage import is_local, join, storage_for
+from cdr_core.storage import absolute, is_local, join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep.exports import prefix, sweep_exports
 

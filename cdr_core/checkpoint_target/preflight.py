@@ -13,8 +13,7 @@ from cdr_core.errors import PlanRefused, Where
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import FileSegment, InlineBytes, OperatorState, RelativeFile, StreamHandle
 from cdr_core.flink.metadata.versions import OLDEST_WRITTEN
-from cdr_core.flink.state import StateFile, files_behind, redistribute
-from cdr_core.flink.state import rescale_blockers as blocks
+from cdr_core.flink.state import StateFile, blocks, files_behind, redistribute
 from cdr_core.flink.state.streams import COMPLETE
 
 

@@ -35,7 +35,7 @@ def run(
     Exit status: 0 = PASSED, 1 = TIMED_OUT, 2 = FAILED, 3 = COULD_NOT_RUN.
     """
     from cdr_core.cli.progress import PhaseBars
-    from cdr_core.drill import resource_limits as share
+    from cdr_core.drill import resource_limits
     from cdr_core.drill.drill_view import EXIT_CODES, as_text
     from cdr_core.drill.drill_view import as_json as value_of
     from cdr_core.drill.run import by_this_process, run_drill
@@ -46,7 +46,7 @@ def run(
     wished = wished_plan(settings, plan, {**given, "rto": rto, "max_age": max_age}, verify=verify)
     with (
         open_repository(settings) as repository,
-        SparkWorkers(share.bounded(settings)) as workers,
+        SparkWorkers(resource_limits.bounded(settings)) as workers,
         PhaseBars() as bars,
     ):
         drill = run_drill(repository, settings, wished, by_this_process(seed), workers, bars)

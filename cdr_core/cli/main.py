@@ -11,14 +11,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from cdr_core import __version__
-from cdr_core.cli import admin as upkeep
+from cdr_core.cli import admin, recover, recoveries
 from cdr_core.cli import checkpoint as checkpoint_command
 from cdr_core.cli import drill as drill_commands
 from cdr_core.cli import elements as elements_command
 from cdr_core.cli import generate as generate_command
 from cdr_core.cli import inspect as inspect_command
 from cdr_core.cli import plan as plan_command
-from cdr_core.cli import recover, recoveries
 from cdr_core.cli import spec as spec_command
 from cdr_core.cli import sweep as sweep_command
 from cdr_core.cli import verify as verify_command
@@ -51,8 +50,8 @@ app.command("checkpoint")(checkpoint_command.checkpoint)
 app.command("receipt")(recoveries.receipt)
 app.command("verify")(verify_command.verify)
 app.command("sweep")(sweep_command.sweep)
-app.command("settings")(upkeep.show_settings)
-database.command("upgrade")(upkeep.upgrade)
+app.command("settings")(admin.show_settings)
+database.command("upgrade")(admin.upgrade)
 
 
 @app.callback(invoke_without_command=True)

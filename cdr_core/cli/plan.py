@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Repository
     from cdr_core.planning.estimate import Outlook, Speed
     from cdr_core.planning.plan import Examined, Plan
-    from cdr_core.runtime.recovery_request import RecoveryRequest
+    from cdr_core.recovery.recovery_request import RecoveryRequest
     from cdr_core.settings import Settings
 
 COUNTED_UP_TO = 256 * 1000 * 1000
@@ -98,7 +98,7 @@ def describe(
     evidence = gather_evidence(checkpoint, planned, shown=settings.show_samples)
     refused += [refusal for each in evidence for refusal in each.refusals(trusted=trust_key)]
     if to:
-        from cdr_core.runtime.recovery_request import RecoveryRequest  # which takes a second to load
+        from cdr_core.recovery.recovery_request import RecoveryRequest  # which takes a second to load
 
         request = RecoveryRequest(path, spec, parallelism, to, trust_key=trust_key)
         refused += _target_refusals(request, settings, evidence, alone=not refused)
@@ -162,7 +162,7 @@ def _target_refusals(
 ) -> list[CdrError]:
     """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
     from cdr_core.commit.sinks import sink_for
-    from cdr_core.runtime.recovery_request import check
+    from cdr_core.recovery.recovery_request import check
 
     try:
         if alone:

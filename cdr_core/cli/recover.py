@@ -61,7 +61,7 @@ def recover(
     The same checkpoint and target again resumes, or returns the stored result.
     """
     from cdr_core.planning.drain_order import parse_order
-    from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
+    from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 
     settings = load_settings()
     request = RecoveryRequest(
@@ -97,7 +97,7 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a recovery after a crash or a failure, the way it was begun; one that is done returns its result."""
-    from cdr_core.runtime.recovery_request import create_in, request_of
+    from cdr_core.recovery.recovery_request import create_in, request_of
 
     if (parallelism or on_corrupt or trust_key) and not replace:
         raise typer.BadParameter("other options make it another recovery: add --replace", param_hint="--replace")

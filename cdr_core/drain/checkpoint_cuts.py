@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from cdr_core.drain.checkpoint_manifest import VERSION_1, manifest_bytes, read_manifest, version_of
-from cdr_core.runtime.earlier_versions import cut_of_version_1
+from cdr_core.drain.earlier_cuts import cut_of_version_1
 
 if TYPE_CHECKING:
     from cdr_core.drain.snapshots import Cut

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cdr_core.audit.ledger import NOTHING, join_ledgers
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.committable import Committable
 from cdr_core.drain.checkpoint_manifest import manifest_uri, write_manifest
 from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints, Rules
 from cdr_core.drain.checkpoint_store import all_output, complete, new_output, prepared
+from cdr_core.drain.commit_setup import DRAINED, while_draining
 from cdr_core.drain.publisher import Publisher
 from cdr_core.drain.resume import NUMBER, Progress, SubtaskOutput, prepared_rows, progress_at_start
 from cdr_core.drain.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
 from cdr_core.metadata import NOT_READY, Command, CommandState, FencedTransaction, SpillFile
-from cdr_core.runtime.commit_setup import DRAINED, is_per_checkpoint, while_draining
 from cdr_core.runtime.phase_ledgers import described
 from cdr_core.runtime.workspace import read_json
 

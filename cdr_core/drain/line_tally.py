@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import BYTES, RECORDS, Ledger
 from cdr_core.drain.segment_elements import SegmentElements, unlike_sealed
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.plan import Plan
 from cdr_core.spill.set_reader import Segment
 
@@ -31,7 +30,7 @@ class LineTally:
         first, fingerprints = np.zeros(pieces + 1, np.int64), np.empty(fingerprint.FINGERPRINT_BYTES * count, np.uint8)
         rows = np.searchsorted(self._lines, segment.lines)
         columns = (starts, ends, tags, first, self._sums, self._kinds, fingerprints)
-        bad = batches.scan_lines(segment.body, segment.ends, rows, *columns)
+        bad = channel_batches.scan_lines(segment.body, segment.ends, rows, *columns)
         self._require_sealed(segment, bad, np.diff(first))
         return SegmentElements(segment.body, starts, ends, tags, segment.positions, segment.lines, first, fingerprints)
 
@@ -39,7 +38,7 @@ class LineTally:
         """Add the records among the elements; their fingerprints, with 16 bytes for every element."""
         fingerprints = np.empty(fingerprint.FINGERPRINT_BYTES * len(elements.starts), np.uint8)
         rows = np.searchsorted(self._lines, elements.lines)
-        batches.fold_lines(
+        channel_batches.fold_lines(
             elements.data,
             elements.starts,
             elements.ends,
@@ -57,7 +56,7 @@ class LineTally:
         rows, found = np.searchsorted(self._lines, segment.lines), np.zeros(len(segment.lines), np.int64)
         before = self.records
         begins = np.append(0, segment.ends[:-1])
-        bad = batches.tally_pieces(segment.body, begins, segment.ends, rows, self._sums, self._kinds, found)
+        bad = channel_batches.tally_pieces(segment.body, begins, segment.ends, rows, self._sums, self._kinds, found)
         self._require_sealed(segment, bad, found)
         return self.records - before
 

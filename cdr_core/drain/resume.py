@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cdr_core.audit.ledger import NOTHING, Ledger
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.drain.checkpoint_manifest import VERSION_1, manifest_bytes, read_manifest, version_of
+from cdr_core.drain.commit_setup import last_complete, require_no_unknown_commit
+from cdr_core.drain.earlier_cuts import finished_cut_of_version_1
 from cdr_core.drain.snapshots import START, SUFFIX, Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.drain.watermark_state import UNKNOWN, InputWatermark
 from cdr_core.errors import IllegalState
 from cdr_core.metadata import Phase, RecoveryCheckpointState
-from cdr_core.runtime.commit_setup import is_per_checkpoint, last_complete, require_no_unknown_commit
-from cdr_core.runtime.earlier_versions import finished_cut_of_version_1
 from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from cdr_core.channels.source_index import source_changed
 from cdr_core.errors import CdrError
 from cdr_core.faults import reach
 from cdr_core.planning.plan import Plan
-from cdr_core.spill.router import Route, route
+from cdr_core.spill.router import Route, Routing, route
 from cdr_core.spill.scratch_ring import Kept, Scratch
 from cdr_core.spill.set_reader import Segment, as_segment, read_body
 from cdr_core.spill.spill_set import SpillSet
@@ -31,8 +31,6 @@ from cdr_core.spill.spill_set import SpillSet
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-ROUTING = "routing"
-"""In the columns of a cut: :class:`Routing` up to it."""
 MOST_AHEAD = 4
 """Segments read ahead: with so many the reader is ahead of the output, and what it reads is still in the cache."""
 
@@ -55,26 +53,6 @@ class PlannedSource:
     def is_remote(self, line: int) -> bool:
         layout = self._reader.layout(self.channel(line))
         return layout is not None and any(map(is_remote, layout.uris))
-
-
-@dataclass(slots=True)
-class Routing:
-    """Bytes of elements, by the way they took. ``by_reference`` were read from the source in place; what reached the
-    output was ``handed_over`` without having been on a disk of cdr, or ``replayed`` from one; ``spilled`` went to the
-    scratch disk of a drain.
-    """
-
-    by_reference: int = 0
-    handed_over: int = 0
-    spilled: int = 0
-    replayed: int = 0
-
-    def to_column(self) -> Longs:
-        return np.array([self.by_reference, self.handed_over, self.spilled, self.replayed], np.int64)
-
-    @classmethod
-    def from_column(cls, column: Longs | None) -> Routing:
-        return cls() if column is None else cls(*column.tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdr_core.errors import CorruptChannelState, Where
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.plan import Plan
 from cdr_core.spill.set_reader import Segment
 
@@ -70,7 +69,7 @@ def elements_of(plan: Plan, segment: Segment, skip: Longs | None = None) -> Segm
     most = len(segment.body) // frames.SMALLEST_FRAME + 1
     if most > count:  # a damaged segment may hold more frames than it should
         starts, ends, tags = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int8)
-    bad = batches.scan_channels(segment.body, segment.ends, starts, ends, tags, first)
+    bad = channel_batches.scan_channels(segment.body, segment.ends, starts, ends, tags, first)
     wrong = np.flatnonzero(np.diff(first) != segment.elements) if bad < 0 else np.array([bad])
     if len(wrong):
         raise unlike_sealed(plan, int(segment.lines[wrong[0]]))

@@ -15,7 +15,7 @@ from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.drain.drain_state import DrainState
-from cdr_core.drain.routed_delivery import ROUTING, PlannedSource, Routing, SegmentQueue
+from cdr_core.drain.routed_delivery import PlannedSource, SegmentQueue
 from cdr_core.drain.snapshots import Cut, Snapshot, Snapshots
 from cdr_core.drain.subtask_output import Output, output_for
 from cdr_core.errors import CdrError, Unbalanced
@@ -24,6 +24,7 @@ from cdr_core.planning.drain_order import stages
 from cdr_core.runtime.phase_ledgers import line_key
 from cdr_core.runtime.read_back import read_back
 from cdr_core.runtime.unit_progress import Meter
+from cdr_core.spill.router import ROUTING, Routing
 from cdr_core.spill.scratch_ring import Scratch
 from cdr_core.storage import is_local
 

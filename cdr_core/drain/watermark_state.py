@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cdr_core.channels.control_elements import IDLE
 from cdr_core.drain.segment_elements import SegmentElements
-from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import channel_batches
 from cdr_core.planning.plan import Plan
 
 Longs = npt.NDArray[np.int64]
@@ -64,7 +64,9 @@ class ChannelWatermarks:
         places = self._places(elements.lines)
         has = np.zeros(len(places), np.int8)
         watermark, status = np.zeros(len(places), np.int64), np.full(len(places), UNKNOWN_STATUS)
-        batches.last_words(elements.data, elements.starts, elements.tags, elements.first, watermark, has, status)
+        channel_batches.last_words(
+            elements.data, elements.starts, elements.tags, elements.first, watermark, has, status
+        )
         # Of one new channel the last piece counts: assignment keeps the order.
         told, spoke = np.flatnonzero(has), np.flatnonzero(status != UNKNOWN_STATUS)
         self.watermark[places[told]], self.has_watermark[places[told]] = watermark[told], 1

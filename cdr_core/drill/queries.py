@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.drill import resource_limits as share
+from cdr_core.drill import resource_limits
 from cdr_core.drill.plan import Expect, Query
 from cdr_core.drill.verdict import CheckResult
 from cdr_core.errors import CdrError, Refused
@@ -78,7 +78,7 @@ def judge_rows(rows: Sequence[tuple[Any, ...]], expect: Expect) -> Answer:
 
 
 def _session(drill_id: str, settings: Settings) -> AbstractContextManager[Any]:
-    mine = share.bounded(settings)
+    mine = resource_limits.bounded(settings)
     if mine.spark != "connect":
         return open_session(mine.spark, home=mine.home)
     return _embedded(drill_id, mine)

@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdr_core.drill import resource_limits as share
+from cdr_core.drill import resource_limits
 from cdr_core.drill.finish import end
 from cdr_core.drill.start import Asked, begin, record_unbegun, was_begun
 from cdr_core.drill.time_limit import refuse_if_given_up
@@ -72,7 +72,9 @@ def _rehearse(
         refuse_if_given_up(drill, datetime.now(UTC))
         attempt = repository.begin_attempt(drill.recovery_id, phase, own_runner(str(phase)))
         if attempt is not None:
-            run_phase(repository, drill.recovery_id, phase, attempt.epoch, share.bounded(settings), workers, watched)
+            run_phase(
+                repository, drill.recovery_id, phase, attempt.epoch, resource_limits.bounded(settings), workers, watched
+            )
 
 
 def _finish(

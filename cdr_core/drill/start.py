@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cdr_core.drill import resource_limits as share
+from cdr_core.drill import resource_limits
 from cdr_core.drill.checkpoint_search import candidates
 from cdr_core.drill.choice import Candidate, choose, is_newer
 from cdr_core.drill.plan import Choice, DrillPlan
@@ -16,7 +16,7 @@ from cdr_core.drill.scratch import place_of, target_of
 from cdr_core.errors import Refused
 from cdr_core.metadata import Drill, Repository
 from cdr_core.planning.job_spec import parse_spec, read_spec
-from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
+from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.settings import Settings
 from cdr_core.storage.local import host_id
 
@@ -65,7 +65,7 @@ def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: As
             str(drill.args["target"]),
             trust_key=True,  # a rehearsal reports what is unproven instead of refusing it
         )
-        recovery, _ = create_in(repository, request, share.bounded(settings))
+        recovery, _ = create_in(repository, request, resource_limits.bounded(settings))
         repository.set_drill_recovery(drill.id, recovery.id)
     return repository.drill(drill.id)
 
@@ -121,7 +121,7 @@ def _args(
         "target": target_of(plan, settings, asked.id),
         "scratch": place_of(asked.id, settings),
         "host": host_id(),
-        "cores": share.cores(settings),
+        "cores": resource_limits.cores(settings),
         "run": asked.run,
         "process": dict(asked.process) if asked.process else None,
         "checks": {

@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.virtual_channel import ChannelBytes
-from cdr_core.kernels import element_runs as stretches
-from cdr_core.kernels import frames
-from cdr_core.kernels import key_sort_pages as keyed_pages
+from cdr_core.kernels import element_runs, frames, key_sort_pages
 
 Longs = npt.NDArray[np.int64]
 
@@ -28,7 +26,7 @@ class Sorter:
     def __init__(self, page: ReadPage) -> None:
         self._page = page
         self._held = np.empty(0, np.uint8)
-        self._stretches = np.empty((0, stretches.STRETCH_FIELDS), np.int64)
+        self._stretches = np.empty((0, element_runs.STRETCH_FIELDS), np.int64)
 
     def sort(
         self,
@@ -47,13 +45,13 @@ class Sorter:
         """
         if not len(self._held):
             self._held = np.empty(HELD, np.uint8)
-        progress = np.zeros(keyed_pages.PROGRESS_FIELDS, np.int64)
-        progress[keyed_pages.AT], progress[keyed_pages.POSITION] = begin, position
+        progress = np.zeros(key_sort_pages.PROGRESS_FIELDS, np.int64)
+        progress[key_sort_pages.AT], progress[key_sort_pages.POSITION] = begin, position
         memory, at = self._page.take(), begin
         try:
             while at < end:
                 part, logical, first, last = channel.part_at(at)
-                outcome = keyed_pages.sort_pages(
+                outcome = key_sort_pages.sort_pages(
                     part.source, part.chunk_starts, logical, first, last, end, memory, self._held, place, lane_of,
                     sums, self._stretches, progress,
                 )  # fmt: skip
@@ -61,16 +59,16 @@ class Sorter:
                     self._grow()
                 elif outcome != frames.OK:
                     break
-                at = int(progress[[keyed_pages.AT, keyed_pages.HELD, keyed_pages.FILLED]].sum())
+                at = int(progress[[key_sort_pages.AT, key_sort_pages.HELD, key_sort_pages.FILLED]].sum())
         finally:
             # What is left in the page was not looked at: who goes on there reads it again.
-            self._page.give_back(int(progress[keyed_pages.AT]) - begin)
-        self._page.spanning += int(progress[keyed_pages.SPANNING])
-        found = self._stretches[: progress[keyed_pages.COUNT]]
-        return found, int(progress[keyed_pages.AT]), int(progress[keyed_pages.POSITION])
+            self._page.give_back(int(progress[key_sort_pages.AT]) - begin)
+        self._page.spanning += int(progress[key_sort_pages.SPANNING])
+        found = self._stretches[: progress[key_sort_pages.COUNT]]
+        return found, int(progress[key_sort_pages.AT]), int(progress[key_sort_pages.POSITION])
 
     def _grow(self) -> None:
         least = self._page.size // frames.SMALLEST_FRAME + 2
-        grown = np.empty((2 * len(self._stretches) + least, stretches.STRETCH_FIELDS), np.int64)
+        grown = np.empty((2 * len(self._stretches) + least, element_runs.STRETCH_FIELDS), np.int64)
         grown[: len(self._stretches)] = self._stretches
         self._stretches = grown

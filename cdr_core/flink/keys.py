@@ -22,8 +22,7 @@ from cdr_core.flink.decode.parts import Part
 from cdr_core.flink.decode.program import Program, compile_program
 from cdr_core.flink.types import Array, Kind, RowData, Scalar, SqlKind, SqlType, Struct, StructKind, TypeDescription
 from cdr_core.flink.types.sql import BINARIES, COMPACT_DECIMAL, COMPACT_TIMESTAMP, NESTED, STRINGS, TIMESTAMPS
-from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, rowdata, values
-from cdr_core.kernels import key_sort as keyed
+from cdr_core.kernels import decode_text, decode_walk, hashes, hashes_objects, hashes_rows, key_sort, rowdata, values
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -45,9 +44,9 @@ _FIXED = {
 }
 
 _PLACED = {
-    Kind.LONG: (keyed.LONG, decode_walk.FIXED),
-    Kind.INT: (keyed.INT, decode_walk.FIXED),
-    Kind.STRING: (keyed.STRING, decode_walk.STRING),
+    Kind.LONG: (key_sort.LONG, decode_walk.FIXED),
+    Kind.INT: (key_sort.INT, decode_walk.FIXED),
+    Kind.STRING: (key_sort.STRING, decode_walk.STRING),
 }
 """Keys that a kernel finds by itself, and the walker's operation that they are."""
 
@@ -79,13 +78,13 @@ def key_place(description: TypeDescription, key: tuple[str, ...]) -> npt.NDArray
     That is one field behind fields of a fixed length, or of a binary row one column in its slot.
     """
     plan = _plan(description, key)
-    place = np.zeros(keyed.PLACE_FIELDS, np.int64)
+    place = np.zeros(key_sort.PLACE_FIELDS, np.int64)
     if isinstance(description, RowData):
         if len(plan.columns) != 1 or plan.columns[0, 1] != hashes_rows.FIXED:
             return None
         header = rowdata.header_bytes(len(description.types))
         fixed = header + rowdata.SLOT * len(description.types)
-        place[:] = (keyed.ROW, 0, plan.columns[0, 0], header, plan.columns[0, 2], fixed)
+        place[:] = (key_sort.ROW, 0, plan.columns[0, 0], header, plan.columns[0, 2], fixed)
         return place
     *before, found, last = plan.program.rows.tolist()
     part = plan.parts[0]
@@ -95,7 +94,7 @@ def key_place(description: TypeDescription, key: tuple[str, ...]) -> npt.NDArray
     how, operation = _PLACED[kind]
     if found[0] != operation or any(row[0] != decode_walk.SKIP for row in before):
         return None
-    place[keyed.HOW], place[keyed.OFFSET] = how, sum(row[1] for row in before)
+    place[key_sort.HOW], place[key_sort.OFFSET] = how, sum(row[1] for row in before)
     return place
 
 

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from cdr_core.errors import CorruptChannelState
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, corrupt_frame, left_over
-from cdr_core.kernels import frames
-from cdr_core.kernels import page_frames as pages
+from cdr_core.kernels import frames, page_frames
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -121,7 +120,7 @@ class _Batch:
         upto = at + whole * self._page.size
         memory = self._page.take()
         try:
-            self._count, self._framed, self._filled, outcome, spanning, spanning_from = pages.take_pages(
+            self._count, self._framed, self._filled, outcome, spanning, spanning_from = page_frames.take_pages(
                 part.source, part.chunk_starts, logical, at - first, whole, memory, self._data, self._framed,
                 self._filled, self._end - self._base, self._starts, self._ends, self._tags, self._count,
                 self._spanning_from - self._base,
@@ -146,7 +145,7 @@ class _Batch:
         return upto
 
     def _take_out(self, memory: Bytes, begin: int, end: int) -> None:
-        self._count, self._framed, outcome = pages.take_out(
+        self._count, self._framed, outcome = page_frames.take_out(
             memory, begin, end, self._data, self._framed, self._filled, self._end - self._base,
             self._starts, self._ends, self._tags, self._count,
         )  # fmt: skip

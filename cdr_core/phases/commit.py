@@ -18,6 +18,7 @@ from cdr_core.audit.receipt import ExchangeFindings, Finding, make_proof, make_r
 from cdr_core.channels.batch_scan import Scanned
 from cdr_core.channels.control_elements import CLOSING_PREFIX
 from cdr_core.checkpoint_target import assemble
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.commit_store import Rows, TableCommitter, committed
 from cdr_core.commit.committable import Committable
 from cdr_core.commit.events import Close
@@ -25,18 +26,16 @@ from cdr_core.commit.sinks import Sink, is_checkpoint, lake_for, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.commit.sinks.checkpoint import LEDGER_BESIDE, CheckpointSink
 from cdr_core.drain.checkpoint_store import holder
+from cdr_core.drain.commit_setup import committables, publications, restored
 from cdr_core.errors import JobFailed
 from cdr_core.evidence.spec_evidence import ExchangeEvidence, keys_are_proven
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases.drain import drained_by
-from cdr_core.phases.filter import selected_by
-from cdr_core.phases.read import evidence_of, scanned_by, source_ledger
-from cdr_core.phases.spill import spilled_by
 from cdr_core.planning.exchange_binding import OPAQUE
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.commit_setup import committables, is_per_checkpoint, publications, restored
 from cdr_core.runtime.earlier_versions import adopted_proof, ledger_of_entries
 from cdr_core.runtime.phase_ledgers import described, line_key, recorded, summed_lines, write_ledger
+from cdr_core.runtime.phase_outputs import evidence_of, scanned_by, selected_by, source_ledger, spilled_by
 from cdr_core.runtime.quarantine import left_out
 from cdr_core.runtime.read_back import read_back
 from cdr_core.runtime.receipt_run_info import run_facts

@@ -16,27 +16,27 @@ import msgspec
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.channels.state_border import Borders, borders
 from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.sinks import is_checkpoint, sink_for
 from cdr_core.drain.checkpoint_driver import DRAIN, DrainWatch, record_output
 from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.drain.checkpoint_store import all_output, complete, new_output
 from cdr_core.drain.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
-from cdr_core.drain.routed_delivery import ROUTING, Routing
 from cdr_core.drain.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
 from cdr_core.drain.task import DrainTask
 from cdr_core.errors import Corrupt, SpillLost, StorageError, Where
 from cdr_core.faults import reach
 from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
 from cdr_core.phases import spill
-from cdr_core.phases.read import scanned_by
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.checkpoint_requests import CHECKPOINT
-from cdr_core.runtime.commit_setup import is_per_checkpoint
 from cdr_core.runtime.earlier_versions import ledger_of_entries, spill_set_of_version_2
 from cdr_core.runtime.phase_ledgers import line_key, recorded, summed_lines
+from cdr_core.runtime.phase_outputs import scanned_by, spilled_by
 from cdr_core.runtime.unit_runner import Finished, Job, Outcome
 from cdr_core.runtime.workspace import read_json
 from cdr_core.spill import spill_set as sets
+from cdr_core.spill.router import ROUTING, Routing
 from cdr_core.spill.set_cleanup import delete_released
 from cdr_core.storage.column_codec import read_columns, write_columns
 
@@ -94,7 +94,7 @@ def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
 def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
     """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
     plan, ledger = drive.plan, drained_by(drive)
-    require_equal("drain", spill.spilled_by(drive), ledger, line_key(plan))
+    require_equal("drain", spilled_by(drive), ledger, line_key(plan))
     number, record_last = last_checkpoint(drive)
     held = drive.repository.spill_sets(drive.recovery.id)
 

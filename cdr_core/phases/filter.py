@@ -21,10 +21,10 @@ from cdr_core.channels.grouping import group_ends
 from cdr_core.channels.source_index import index_of
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.metadata import Phase
-from cdr_core.phases.read import MOST_CHANNELS, scanned_by, source_ledger
+from cdr_core.phases.read import MOST_CHANNELS
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.earlier_versions import accounts_of, ledger_of_entries
 from cdr_core.runtime.phase_ledgers import channel_key, line_key, recorded, summed_lines
+from cdr_core.runtime.phase_outputs import scanned_by, selected_by, source_ledger
 from cdr_core.runtime.selection_blocks import (
     SplitSource,
     batch_selector,
@@ -109,23 +109,6 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         },
         lambda transaction: transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False)),
     )
-
-
-def selected_by(drive: Drive) -> tuple[Ledger, Ledger, Ledger]:
-    """The selection ledger by line; per channel the other elements that stay somewhere, and that leave the stream."""
-    parts: list[Ledger] = []
-    kept: list[Ledger] = []
-    left: list[Ledger] = []
-    for unit in drive.columns(Phase.FILTER):
-        if unit.columns:
-            found = [Ledger.from_columns(unit.columns, prefix) for prefix in ("", "kept_", "left_")]
-        else:
-            lines = sorted(unit.detail["parts"], key=lambda part: int(part["split"]))
-            entries = ledger_of_entries(drive.plan, [part["entry"] for part in lines])
-            found = [entries, *accounts_of(drive.plan, unit.detail["accounts"])]
-        for each, ledgers in zip(found, (parts, kept, left), strict=True):
-            ledgers.append(each)
-    return join_ledgers(parts), join_ledgers(kept), join_ledgers(left)
 
 
 def _by_rule(plan: Plan, source: Ledger) -> Ledger:

@@ -7,13 +7,12 @@ need not look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cdr_core.audit.ledger import Ledger, join_ledgers
-from cdr_core.channels.batch_scan import Scanned, require_all_bytes, require_every_channel, scan_channels
+from cdr_core.channels.batch_scan import require_all_bytes, require_every_channel, scan_channels
 from cdr_core.channels.channel_batch import batch_source
 from cdr_core.channels.channel_scan import WORTH_A_SUM, scan_channel
 from cdr_core.channels.channel_source import open_planned
@@ -24,12 +23,13 @@ from cdr_core.channels.source_index import make_index
 from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, refuse_unproven, relax_key_checks
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
-from cdr_core.metadata import DROP_RECORDS, SOURCES, TRUST_KEY, Phase
+from cdr_core.metadata import DROP_RECORDS, SOURCES, TRUST_KEY
 from cdr_core.planning.dropped_records import Ranges, drops_by_channel, parse_drops
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.runtime.phase_ledgers import recorded, summed_lines
+from cdr_core.runtime.phase_outputs import EVIDENCE, scanned_by, source_ledger
 from cdr_core.runtime.quarantine import (
     QUARANTINE,
     directories,
@@ -39,7 +39,6 @@ from cdr_core.runtime.quarantine import (
     shows_values,
 )
 from cdr_core.runtime.unit_progress import Meter, unit_of
-from cdr_core.runtime.unit_results import UnitResult
 from cdr_core.runtime.unit_runner import Finished, Job, Outcome
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.runtime.driver import Drive
 
-EVIDENCE = "evidence"
-"""In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
 
 MOST_CHANNELS = 1 << 16
 """Channels of a unit, however small they are: a unit's columns stay small, and progress shows."""
@@ -105,12 +102,6 @@ def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan, *, shown: 
     return tuple(map(ExchangeEvidence.from_json, found))
 
 
-def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:
-    """What confirmed the types and keys when the plan was made; ``None`` if an older version made it."""
-    found = (recovery.plan_summary or {}).get(EVIDENCE)
-    return None if found is None else tuple(map(ExchangeEvidence.from_json, found))
-
-
 def summary(plan: Plan) -> dict[str, Any]:
     """What a person wants to see of a plan first."""
     return {
@@ -142,27 +133,6 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         },
         lambda transaction: transaction.add_ledger(drive.phase, summed_lines(drive.plan, ledger)),
     )
-
-
-def scanned_by(drive: Drive) -> Scanned:
-    """What the units of `read` found, by channel."""
-    return scanned_in(drive.columns(Phase.READ))
-
-
-def scanned_in(results: Iterable[UnitResult]) -> Scanned:
-    """What units of `read` found, by channel; earlier versions left a value per channel."""
-    parts = [
-        Scanned.from_columns(unit.columns, unit.detail["special"])
-        if unit.columns
-        else Scanned.of_dicts(unit.detail["channels"])
-        for unit in results
-    ]
-    return Scanned.joined(parts or [Scanned.of_dicts([])]).in_order()
-
-
-def source_ledger(scanned: Scanned) -> Ledger:
-    """One line per virtual channel, its splits joined in order."""
-    return join_ledgers([scanned.ledger.moved(scanned.splits["split_channel"])])
 
 
 def units(plan: Plan) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from cdr_core.channels.source_index import use_index
 from cdr_core.channels.table_shapes import TableShape
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.errors import Cancelled, CdrError, Fenced, JobFailed, Refused
 from cdr_core.faults import reach
 from cdr_core.metadata import (
@@ -32,7 +33,6 @@ from cdr_core.metadata import (
     UnitProgress,
 )
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.commit_setup import is_per_checkpoint
 from cdr_core.runtime.executor_backend import Workers
 from cdr_core.runtime.pin_file import unpin
 from cdr_core.runtime.table_shape_choice import stored_shape

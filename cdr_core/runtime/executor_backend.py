@@ -94,7 +94,7 @@ class SparkWorkers:
             home=self._settings.home,
             cores=self._settings.spark_cores,
             idle_seconds=self._settings.spark_idle,
-            preload=("cdr_core.runtime.kernel_warmup",),
+            preload=("cdr_core.recovery.kernel_warmup",),
         )
 
     @contextmanager

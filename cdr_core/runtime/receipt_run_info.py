@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import cdr_core
-from cdr_core.drain.routed_delivery import ROUTING
 from cdr_core.runtime.quarantine import quarantined
+from cdr_core.spill.router import ROUTING
 
 if TYPE_CHECKING:
     from cdr_core.channels.batch_scan import Scanned

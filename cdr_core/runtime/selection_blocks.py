@@ -25,7 +25,7 @@ from cdr_core.channels.channel_selection import Selector
 from cdr_core.channels.filter_context import FilterContext
 from cdr_core.channels.source_index import index_of
 from cdr_core.errors import StorageError, Unreadable
-from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import channel_batches
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.unit_runner import Job
 from cdr_core.storage import is_local, join, storage_for
@@ -149,7 +149,7 @@ def gathered(plan: Plan, source: BatchSource, columns: Columns, parts: Longs) ->
         sizes = runs[1] - runs[0]
         target = np.empty(int(sizes.sum()), np.uint8)
         channel = np.zeros(runs.shape[1], np.int64)
-        batches.gather_runs(batch.first, batch.address, batch.logical, channel, runs[0], runs[1], target)
+        channel_batches.gather_runs(batch.first, batch.address, batch.logical, channel, runs[0], runs[1], target)
         yield target
 
 

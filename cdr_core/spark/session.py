@@ -166,7 +166,7 @@ def executor_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of Spark by which executors of a cluster find cdr and the S3 server, and load the kernels once."""
     told = {name: environment[name] for name in TOLD if environment.get(name)}
     told["CDR_S3_ENDPOINT"] = settings.load(environment).s3_endpoint  # it may come from cdr.toml, which they do not see
-    values = {**told, "PYTHONPATH": source_root(), PRELOAD_VARIABLE: "cdr_core.runtime.kernel_warmup"}
+    values = {**told, "PYTHONPATH": source_root(), PRELOAD_VARIABLE: "cdr_core.recovery.kernel_warmup"}
     return {f"spark.executorEnv.{name}": value for name, value in values.items() if value}
 
 

@@ -6,7 +6,13 @@ decision knows nothing of pages, files or consumers: spill asks it for files in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Longs = npt.NDArray[np.int64]
 
 
 class Route(StrEnum):
@@ -29,3 +35,27 @@ def route(*, disk_non_empty: bool, room: bool) -> Route:
     if disk_non_empty:
         return Route.REPLAY
     return Route.MEMORY if room else Route.DISK
+
+
+ROUTING = "routing"
+"""In the columns of a cut: :class:`Routing` up to it."""
+
+
+@dataclass(slots=True)
+class Routing:
+    """Bytes of elements, by the way they took. ``by_reference`` were read from the source in place; what reached the
+    output was ``handed_over`` without having been on a disk of cdr, or ``replayed`` from one; ``spilled`` went to the
+    scratch disk of a drain.
+    """
+
+    by_reference: int = 0
+    handed_over: int = 0
+    spilled: int = 0
+    replayed: int = 0
+
+    def to_column(self) -> Longs:
+        return np.array([self.by_reference, self.handed_over, self.spilled, self.replayed], np.int64)
+
+    @classmethod
+    def from_column(cls, column: Longs | None) -> Routing:
+        return cls() if column is None else cls(*column.tolist())

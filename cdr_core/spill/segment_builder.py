@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import CHAIN_WORD, CLOSING_STATUS, CLOSING_WATERMARK, RECORDS, Ledger
 from cdr_core.errors import Unbalanced, Where
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import fingerprint, frames
-from cdr_core.kernels import frame_tally as tallying
+from cdr_core.kernels import channel_batches, fingerprint, frame_tally, frames
 from cdr_core.spill.set_writer import SetWriter
 from cdr_core.spill.spill_set import NO_REFERENCES, References
 
@@ -114,7 +112,7 @@ class SegmentBuilder:
                 np.zeros(len(sizes), np.int64),
                 np.cumsum(sizes),
             )
-            bad = batches.tally_pieces(body, ends - sizes, ends, rows, self._sums, self._kinds, found)
+            bad = channel_batches.tally_pieces(body, ends - sizes, ends, rows, self._sums, self._kinds, found)
             self._require(parts, bad, found, wanted)
         self._writer.append(body, parts.line, sizes, wanted, (counts, position, elements), parts.references)
 
@@ -122,7 +120,7 @@ class SegmentBuilder:
         start, end = stored.runs[:2]
         body = self._room(int((end - start).sum()))
         channel = np.repeat(stored.channel, np.diff(stored.run_first))
-        batches.gather_runs(chunks.first, chunks.address, chunks.logical, channel, start, end, body)
+        channel_batches.gather_runs(chunks.first, chunks.address, chunks.logical, channel, start, end, body)
         return body
 
     def _tally_apart(self, body: Bytes, parts: Parts, sizes: Longs, wanted: Longs) -> None:
@@ -135,14 +133,14 @@ class SegmentBuilder:
         stored = np.ones(count, bool)
         stored[mine] = False
         ends, found = np.cumsum(sizes[stored]), np.zeros(int(stored.sum()), np.int64)
-        bad = batches.tally_pieces(body, ends - sizes[stored], ends, np.flatnonzero(stored), sums, kinds, found)
+        bad = channel_batches.tally_pieces(body, ends - sizes[stored], ends, np.flatnonzero(stored), sums, kinds, found)
         self._require(parts.stored(), bad, found, wanted[stored])
         kinds[parts.closing] = self._closing_kinds(sums[parts.closing], kinds[parts.closing])
         sums[mine], kinds[mine] = parts.sums, parts.kinds
         rows = np.searchsorted(self._lines, parts.line)
         powers = np.empty(count, np.uint64)
-        batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(sums[:, RECORDS]), powers)
-        batches.join_sums(rows, sums, powers, self._sums)
+        channel_batches.chain_powers(CHAIN_WORD, np.ascontiguousarray(sums[:, RECORDS]), powers)
+        channel_batches.join_sums(rows, sums, powers, self._sums)
         np.add.at(self._kinds, rows, kinds)
 
     def _closing_kinds(self, sums: npt.NDArray[np.uint64], kinds: Longs) -> Longs:
@@ -185,11 +183,11 @@ class SegmentBuilder:
         while at < end:
             size = min(wanted, end - at)
             body = self._room(size)
-            batches.gather_runs(
+            channel_batches.gather_runs(
                 chunks.first, chunks.address, chunks.logical, parts.channel, np.array([at]), np.array([at + size]), body
             )
             sums, kinds = self._sums[row : row + 1], self._kinds[row, : frames.TAGS]
-            found, used, _, _ = tallying.tally_frames(body, size, left, sums, kinds)
+            found, used, _, _ = frame_tally.tally_frames(body, size, left, sums, kinds)
             if not found:
                 if size == end - at:
                     what = f"spill gathered {count - left} elements where {count} were selected"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -79,3 +80,9 @@ def storage_for(uri: str) -> Storage:
 def join(base: str, *parts: str) -> str:
     """A URI below another; works for paths and URLs alike."""
     return "/".join([base.rstrip("/"), *parts])
+
+
+def absolute(uri: str) -> str:
+    """One spelling per place, whatever links, dots or schemes were written: the target is half of the identity."""
+    place = canonical(uri)
+    return os.path.realpath(Path(place).expanduser()) if is_local(place) else place

@@ -139,9 +139,9 @@ def record(request: Request, dag: str, run: str) -> str:
 
 def share_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What bounds the cores of a driver with this environment."""
-    from cdr_core.drill import resource_limits as share
+    from cdr_core.drill import resource_limits
 
-    return share.environment(settings.load({**os.environ, **environment}))
+    return resource_limits.environment(settings.load({**os.environ, **environment}))
 
 
 def _asked(dag: str, run: str, plan: DrillPlan, request: Request) -> Asked:

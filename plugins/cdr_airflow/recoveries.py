@@ -106,7 +106,7 @@ def create(request: Mapping[str, str]) -> str:
     """The recovery that the request names, made or attached to; raises a :class:`cdr_core.errors.CdrError`."""
     from cdr_core import settings
     from cdr_core.planning.drain_order import parse_order
-    from cdr_core.runtime import recovery_request as requests
+    from cdr_core.recovery import recovery_request as requests
 
     wished = requests.RecoveryRequest(
         checkpoint=request["checkpoint"],

@@ -11,7 +11,7 @@ import pytest
 from cdr_airflow import recoveries
 from cdr_airflow.assets import RECOVERED, Publication, announce, asset_for
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 

@@ -19,9 +19,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from cdr_core.drain.routed_delivery import ROUTING
 from cdr_core.metadata import Phase
 from cdr_core.spark.server import find_server
+from cdr_core.spill.router import ROUTING
 from tests.airflow.live import Live, Run, wait_for
 from tests.seeds.expected import Compared, compare, records_of
 from tests.support import output

@@ -20,7 +20,7 @@ from cdr_core.audit.row_digest import RowDigest
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.listeners import Notice, PartitionDone
 from cdr_core.commit.sinks import Publication
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.report import Report
 from cdr_core.verify.verify import Request, verify

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.errors import Corrupt
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.report import Difference, Kind, Report

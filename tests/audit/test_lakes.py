@@ -15,7 +15,7 @@ import pytest
 
 from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot
 from cdr_core.verify.report import Kind

@@ -13,7 +13,7 @@ import pytest
 from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.errors import Corrupt
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.spec import read_spec

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.benchmarks.figures import seconds
 from tests.benchmarks.inputs import LONG_KEY, spec

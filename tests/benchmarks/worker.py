@@ -12,7 +12,7 @@ import time
 
 
 def main() -> int:
-    import cdr_core.runtime.kernel_warmup  # noqa: F401 # importing it compiles or loads every kernel
+    import cdr_core.recovery.kernel_warmup  # noqa: F401 # importing it compiles or loads every kernel
     from cdr_core.runtime.unit_runner import run_unit
 
     gc.collect()

@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 
 
 class ProcessWorkers:
-    """A :class:`cdr_core.runtime.executor_backend.Workers` of processes, each with one unit at a time; 0 = this process.
+    """A :class:`cdr_core.runtime.executor_backend.Workers` of processes, a unit at a time each; 0 = this process.
 
     ``busy`` is what the units took by themselves, ``wall`` how long the jobs ran; both grow from phase to phase.
     ``peak`` is the most that one of the processes held: anonymous and shared memory, in bytes; ``idle`` what it held
@@ -172,7 +172,7 @@ class SessionWorkers:
 def spark(settings: Settings) -> Iterator[SessionWorkers]:
     """The embedded server as recoveries start it, on two cores, warm."""
     spec = ServerSpec(
-        settings.home / "spark" / "bench", settings.home, cores=2, preload=("cdr_core.runtime.kernel_warmup",)
+        settings.home / "spark" / "bench", settings.home, cores=2, preload=("cdr_core.recovery.kernel_warmup",)
     )
     start_server(spec)
     handle = wait_ready(spec)

@@ -17,7 +17,7 @@ from cdr_core.checkpoint_target.export import Exported, export_checkpoint
 from cdr_core.errors import Refused
 from cdr_core.flink.checkpoint import METADATA_FILE
 from cdr_core.metadata import Export, Phase, Repository, SpillSetState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.spill.reservations import LEDGER
 from cdr_core.sweep import sweep_recovery

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import AttemptState, Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import AttemptState, Phase, RecoveryCheckpointState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.chaos.test_kill import assert_each_record_once
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints

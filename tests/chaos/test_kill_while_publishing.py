@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cdr_core.metadata import AttemptState, CommitState, Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.chaos.test_kill import RECORDS, Victim, assert_each_record_once
 from tests.support import inline

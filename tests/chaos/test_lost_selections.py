@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.storage import storage_for
 from tests.phases.test_thread import compare
 from tests.support import inline, output

@@ -13,8 +13,8 @@ import pytest
 
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import commit, drain
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.reservations import LEDGER
 from tests.phases.test_thread import compare

@@ -14,9 +14,9 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import DiskFull
 from cdr_core.metadata import Phase, PhaseState, Repository
 from cdr_core.phases import spill
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
 from cdr_core.runtime.phase_command import own_runner
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import KIB, Settings
 from cdr_core.spill.spill_set import SpillSet

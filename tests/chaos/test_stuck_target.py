@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core.metadata import Command, CommandState, Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.chaos.test_kill import assert_each_record_once
 from tests.support import inline, output
 from tests.support.bucket import NAME, Bucket

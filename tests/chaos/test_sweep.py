@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import Phase, Recovery, RecoveryState, Repository
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import run_phase
 from cdr_core.runtime.phase_command import own_runner
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.spill.tiers import Tier
 from cdr_core.sweep import Report, sweep, sweep_recovery

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.sweep import sweep
 from tests.chaos.test_sweep import Case
 from tests.support import inline

@@ -199,7 +199,8 @@ def test_help_answers_without_loading_spark_or_kernels() -> None:
 
 def test_what_plans_and_creates_a_recovery_loads_no_pandas() -> None:
     """Seconds of a busy core, in the first task of every run: Arrow loads it with the first array, so none is made."""
-    program = "import sys\nimport cdr_core.runtime.recovery_request, cdr_core.channels.record_counts\nassert 'pandas' not in sys.modules"
+    modules = "cdr_core.recovery.recovery_request, cdr_core.channels.record_counts"
+    program = f"import sys\nimport {modules}\nassert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -15,7 +15,7 @@ import pytest
 from cdr_core import settings
 from cdr_core.cli import main
 from cdr_core.metadata import Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.sweep import sweep
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

@@ -9,7 +9,7 @@ import pytest
 
 from cdr_core.checkpoint_target import file_copy as copying
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.chaos.test_kill import Victim
 from tests.commit.test_checkpoint_sink import RECORDS, Started, drained, require_one_checkpoint
 from tests.commit.test_checkpoint_sink import small_inline as small_inline

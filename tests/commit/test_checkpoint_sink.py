@@ -18,7 +18,7 @@ from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed, Refused, StorageError, Unreadable
 from cdr_core.flink.metadata import read_metadata
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.storage import storage_for
 from cdr_core.sweep import sweep

@@ -10,7 +10,7 @@ import pytest
 
 from cdr_core.commit.commit_store import DatabaseCommitLog
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.commit.targets import ParquetTarget
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints

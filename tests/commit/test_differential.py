@@ -16,7 +16,7 @@ import pytest
 
 from cdr_core.drain import task
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.commit.targets import ParquetTarget, S3Target, Target
 from tests.support import inline
 from tests.support.bucket import Bucket

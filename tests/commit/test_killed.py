@@ -14,7 +14,7 @@ from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import Publication, sink_for
 from cdr_core.errors import Fenced, Unreadable
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.chaos.test_kill import Victim
 from tests.commit.log import FileLog

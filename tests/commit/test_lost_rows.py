@@ -14,7 +14,7 @@ from cdr_core.commit.sinks.base import COMMIT_ID
 from cdr_core.drain.checkpoint_store import prepared
 from cdr_core.errors import InDoubt, StorageError
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.commit.targets import ParquetTarget
 from tests.support import inline

@@ -16,13 +16,13 @@ from cdr_core.audit.ledger import Ledger, Tally
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.events import CheckpointComplete, CheckpointCoordinator, CommittableEvent
 from cdr_core.commit.sinks import LookUp, Publication, Published
+from cdr_core.drain import commit_setup as coordination
 from cdr_core.drain.checkpoint_manifest import CheckpointManifest
 from cdr_core.drain.checkpoint_store import prepared
 from cdr_core.drain.snapshots import Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.planning.plan import PlanChannels, Subtask, VirtualChannel
-from cdr_core.runtime import commit_setup as coordination
 from cdr_core.storage.column_codec import Columns
 from tests.commit.explore_world import MemoryDatabase
 from tests.metadata import steps

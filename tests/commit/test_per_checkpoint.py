@@ -12,7 +12,7 @@ import pytest
 from cdr_core.commit.coordinator import Coordinator
 from cdr_core.commit.events import Event
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.audit.recovered import validate
 from tests.commit.targets import ParquetTarget, Target
 from tests.support import inline

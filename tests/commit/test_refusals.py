@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from cdr_core.commit.publish_once import publish_once
 from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import InDoubt, Refused, Unreadable
-from cdr_core.runtime.recovery_request import RecoveryRequest, check
+from cdr_core.recovery.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
 from cdr_core.storage import s3
 from tests.commit.conftest import make_target

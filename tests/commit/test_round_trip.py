@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdr_core.metadata import RecoveryState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.commit.conftest import KINDS
 from tests.commit.targets import Target
 from tests.phases.test_thread import compare

@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.drain_state import DrainState
-from cdr_core.drain.routed_delivery import RoutedSegments, Routing
+from cdr_core.drain.routed_delivery import RoutedSegments
 from cdr_core.drain.subtask_output import Output
 from cdr_core.errors import SpillLost
 from cdr_core.phases import drain
 from cdr_core.runtime.unit_results import SUFFIX
 from cdr_core.runtime.unit_runner import Job
 from cdr_core.spill.buffer_pool import Buffers
+from cdr_core.spill.router import Routing
 from cdr_core.spill.scratch_ring import Scratch
 from cdr_core.spill.set_reader import Segment
 from cdr_core.spill.spill_set import SpillSet

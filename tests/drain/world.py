@@ -28,6 +28,7 @@ from cdr_core.audit.ledger import RECORDS
 from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.drain.checkpoint_driver import DrainWatch
 from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints
+from cdr_core.drain.commit_setup import DRAINED
 from cdr_core.drain.drain_state import DrainState
 from cdr_core.drain.resume import go_back
 from cdr_core.drain.routed_delivery import RoutedSegments
@@ -37,7 +38,6 @@ from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, Stora
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases import drain
 from cdr_core.planning.plan import PlanChannels, VirtualChannel
-from cdr_core.runtime.commit_setup import DRAINED
 from cdr_core.runtime.driver import Drive, Recorder
 from cdr_core.runtime.unit_runner import Job, Outcome
 from cdr_core.spill.buffer_pool import Buffers

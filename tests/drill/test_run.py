@@ -16,10 +16,10 @@ from cdr_core.drill.finish import end
 from cdr_core.drill.start import Asked, begin, has_newer
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
+from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.runtime.driver import Drive
 from cdr_core.runtime.executor_backend import share_of_cluster
 from cdr_core.runtime.phase_command import own_runner
-from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
 from tests.drill.conftest import Rehearsal
 from tests.support.inline import InlineWorkers, run_all
 
@@ -271,16 +271,18 @@ def test_without_a_flink_the_rest_of_the_drill_decides(rehearsal: Rehearsal) -> 
 
 
 def test_a_drill_takes_a_share_of_the_cores(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cdr_core.drill import resource_limits as share
+    from cdr_core.drill import resource_limits
 
     def shared(**environment: str) -> tuple[int, str]:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        return share.cores(rehearsal.settings, host_cores=8), share.bounded(rehearsal.settings).spark
+        return resource_limits.cores(rehearsal.settings, host_cores=8), resource_limits.bounded(
+            rehearsal.settings
+        ).spark
 
     assert shared() == (4, "connect")
-    assert share.cores(rehearsal.settings, host_cores=1) == 1
+    assert resource_limits.cores(rehearsal.settings, host_cores=1) == 1
     assert shared(CDR_DRILL_CORES="3", CDR_SPARK="local[*,4]") == (3, "local[3,4]")
     assert shared(CDR_SPARK_CORES="2", CDR_SPARK="spark://host:7077") == (2, "spark://host:7077")
-    assert share.environment(rehearsal.settings) == {"CDR_SPARK_CORES": "2", "CDR_SPARK": "spark://host:7077"}
-    assert share_of_cluster(share.bounded(rehearsal.settings)) == {"spark.cores.max": "2"}
+    assert resource_limits.environment(rehearsal.settings) == {"CDR_SPARK_CORES": "2", "CDR_SPARK": "spark://host:7077"}
+    assert share_of_cluster(resource_limits.bounded(rehearsal.settings)) == {"spark.cores.max": "2"}

@@ -11,7 +11,7 @@ import pytest
 
 from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.metadata import RecoveryCheckpointState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.spec import read_spec
 from tests.audit.recovered import spoil_tag

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.errors import SpecRefused, UnprovenKey
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.flink.harness import Job, Verdict, judge, make, restore, write_oracle
 from tests.support import inline
 from tests.support.checkpoints import FIXTURES

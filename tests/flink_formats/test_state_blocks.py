@@ -28,8 +28,7 @@ from cdr_core.flink.metadata import (
     StoredFileChanges,
     SubtaskState,
 )
-from cdr_core.flink.state import BlockKind, files_behind
-from cdr_core.flink.state import rescale_blockers as blocks
+from cdr_core.flink.state import BlockKind, blocks, files_behind
 from tests.flink.fixtures import MADE, STATEFUL
 from tests.flink_formats.state_support import SPLIT, Memory, head, operator, operator_handle
 from tests.support.checkpoints import FixtureCheckpoints

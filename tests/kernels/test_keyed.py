@@ -16,8 +16,7 @@ from cdr_core.flink.key_sorter import Sorter
 from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
-from cdr_core.kernels import element_runs as stretches
-from cdr_core.kernels import fingerprint, frames
+from cdr_core.kernels import element_runs, fingerprint, frames
 from cdr_core.synthetic.encode import encode_value
 from tests.kernels.test_windows import channel
 
@@ -92,8 +91,8 @@ class Scanned:
         room, sizes = LANES * len(self.tags) + 1, np.zeros((LANES, 2), np.int64)
         most, columns = np.zeros(LANES, np.int64), np.zeros((4, LANES * room), np.int64)
         cursors = np.array([[lane * room, -1] for lane in range(LANES)], np.int64)
-        stretches.count_runs(found, self.carried, most)
-        stretches.place_runs(found, 0, 50, self.carried, sizes, counts, cursors, columns)
+        element_runs.count_runs(found, self.carried, most)
+        element_runs.place_runs(found, 0, 50, self.carried, sizes, counts, cursors, columns)
         ends = cursors[:, 0].tolist()
         assert all(end - lane * room <= most[lane] for lane, end in enumerate(ends))
         return [columns[:, lane * room : end].tolist() for lane, end in enumerate(ends)], sizes
@@ -122,8 +121,8 @@ class Scanned:
     def stretches_of_windows(self) -> tuple[Any, Any]:
         """What the stretches of windows come to, which are noted when lanes are known."""
         counts = self._results()[1]
-        found = np.empty((len(self.tags), stretches.STRETCH_FIELDS), np.int64)
-        count = stretches.note_stretches(self.ends, self.tags, self.lanes(), 0, 50, LANES, found)
+        found = np.empty((len(self.tags), element_runs.STRETCH_FIELDS), np.int64)
+        count = element_runs.note_stretches(self.ends, self.tags, self.lanes(), 0, 50, LANES, found)
         return self._placed(found[:count], counts)[0], counts.tolist()
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdr_core.kernels import fingerprint, frames
-from cdr_core.kernels import frame_tally as tallying
+from cdr_core.kernels import fingerprint, frame_tally, frames
 
 OTHERS = (b"\2" + bytes(8), b"\3" + bytes(28), b"\4" + bytes(4), b"\4" + b"\xff" * 4, b"\5\1", b"\6" + bytes(12))
 ELEMENTS = st.one_of(
@@ -36,7 +35,7 @@ def two_passes(data: np.ndarray, most: int) -> Found:
 
 def one_pass(data: np.ndarray, most: int) -> Found:
     sums, kinds = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
-    found, used, watermark, status = tallying.tally_frames(data, len(data), most, sums, kinds)
+    found, used, watermark, status = frame_tally.tally_frames(data, len(data), most, sums, kinds)
     return found, used, sums[0].tolist(), kinds.tolist(), watermark, status
 
 
@@ -69,5 +68,5 @@ def test_a_fold_goes_on_where_the_last_one_ended() -> None:
     parts = [framed([b"\1" + bytes([number]) * 300] * 3) for number in range(4)]
     sums, kinds = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
     for part in parts:
-        tallying.tally_frames(np.frombuffer(part, np.uint8), len(part), 3, sums, kinds)
+        frame_tally.tally_frames(np.frombuffer(part, np.uint8), len(part), 3, sums, kinds)
     assert (sums[0].tolist(), kinds.tolist()) == one_pass(np.frombuffer(b"".join(parts), np.uint8), 12)[2:4]

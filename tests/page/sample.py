@@ -33,7 +33,7 @@ from cdr_core.metadata.models import (
     RecoveryRow,
     SourceCheckpointRow,
 )
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint
 

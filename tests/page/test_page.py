@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, upgrade
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.page import sample
 from tests.page.conftest import Sample
 from tests.page.server import STRANGER

@@ -26,8 +26,8 @@ from cdr_core.drain.task import DrainTask
 from cdr_core.errors import JobFailed, StorageError
 from cdr_core.metadata import Command, CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.phases import drain as drain_phase
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import Job, load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output

@@ -23,11 +23,11 @@ from cdr_core.commit.committable import Committable
 from cdr_core.commit.coordinator import Commit
 from cdr_core.commit.sinks import Publication, Published, sink_for
 from cdr_core.commit.sinks.parquet import ParquetSink
+from cdr_core.drain import commit_setup as coordination
 from cdr_core.errors import IllegalState, Refused, SettingsRefused, StorageError, Unbalanced, Unreadable
 from cdr_core.metadata import CommitState, FencedTransaction, Phase, Prepared, RecoveryCheckpointState
-from cdr_core.runtime import commit_setup as coordination
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.verify import Request, verify

@@ -13,7 +13,7 @@ import pytest
 from cdr_core.drain import checkpoint_driver as watch
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.seeds.expected import compare, records_of
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoints

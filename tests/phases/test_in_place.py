@@ -19,8 +19,8 @@ from cdr_core.channels import source_index
 from cdr_core.drain import routed_delivery as delivery
 from cdr_core.errors import CdrError, DiskFull, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.scratch_ring import Scratch
 from tests.drill.conftest import Rehearsal, rehearsal

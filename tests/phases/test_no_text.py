@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdr_core.errors import CorruptChannelState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.phases.test_other_elements import key_of
 from tests.support import inline, output
 from tests.support.written import SPEC, frame, record, write_checkpoint

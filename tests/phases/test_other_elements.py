@@ -18,8 +18,8 @@ from cdr_core.flink.types import parse_type
 from cdr_core.kernels import frames
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases import filter as filter_phase
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.spilled import SpilledPiece, spilled

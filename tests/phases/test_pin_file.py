@@ -11,10 +11,10 @@ import pytest
 
 from cdr_core.errors import Cancelled
 from cdr_core.metadata import Phase
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import pin_file
 from cdr_core.runtime.phase_command import own_runner
 from cdr_core.runtime.pin_file import unpin
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -110,7 +110,7 @@ def test_a_place_that_cannot_be_written_is_no_obstacle(
 ) -> None:
     """The kernel itself says no, to root as well: a directory of /proc takes no files."""
     monkeypatch.setattr(pin_file, "pin_file_of", lambda *_: "/proc/sys/chk-2.cdr-pin")
-    monkeypatch.setattr("cdr_core.runtime.recovery_request.pin_file_of", lambda *_: "/proc/sys/chk-2.cdr-pin")
+    monkeypatch.setattr("cdr_core.recovery.recovery_request.pin_file_of", lambda *_: "/proc/sys/chk-2.cdr-pin")
     repository, recovery, settings = inline.start(request(checkpoint, tmp_path / "out"))
     assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
     assert beside(checkpoint) == []

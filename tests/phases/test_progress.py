@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from cdr_core.cli.main import app
 from cdr_core.cli.progress import PhaseBars
 from cdr_core.metadata import Phase, UnitProgress
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import unit_progress as meter
 from cdr_core.runtime.driver import Progress, run_phase
 from cdr_core.runtime.phase_command import own_runner
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.storage.local import LocalStorage
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints

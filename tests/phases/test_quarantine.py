@@ -23,9 +23,9 @@ from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.planning.job_spec import parse_spec, read_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import quarantine
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.written import SPEC, frame, record, watermark, write_checkpoint
@@ -384,8 +384,8 @@ def test_the_last_watermark_of_a_damaged_channel_is_that_before_the_damage(tmp_p
     )
     inline.run_all(repository, recovery, settings)
     drive = Drive(repository, repository.recovery(recovery), Phase.SPILL, 0, settings)
-    from cdr_core.phases.read import scanned_by
     from cdr_core.phases.spill import closing_elements
+    from cdr_core.runtime.phase_outputs import scanned_by
 
     assert closing_elements(drive.plan, scanned_by(drive)).watermark.tolist() == [5]
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdr_core.metadata import Phase
 from cdr_core.phases import read
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_progress import Meter
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints

@@ -12,11 +12,11 @@ from cdr_core.channels import channel_selection as selection
 from cdr_core.channels.filter_context import FilterContext
 from cdr_core.errors import IllegalState, SettingsRefused
 from cdr_core.flink.read_page import PageCounts, ReadPage
-from cdr_core.kernels import key_sort_pages as keyed_pages
+from cdr_core.kernels import key_sort_pages
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.planning.plan import Plan
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.selection_blocks import SplitSource, load_splits
 from cdr_core.settings import DEFAULT_PAGE_SIZE, load
 from cdr_core.spill.reservations import Reservations
@@ -75,7 +75,7 @@ def test_channels_with_one_possible_owner_never_touch_the_page(
         raise AssertionError("a channel that passes through was decoded")
 
     monkeypatch.setattr(selection, "record_owners", decoded)
-    monkeypatch.setattr(keyed_pages, "sort_pages", decoded)
+    monkeypatch.setattr(key_sort_pages, "sort_pages", decoded)
     monkeypatch.setattr(selection, "paged_windows", decoded)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     _, _, counts = filtered(str(checkpoint.path), str(checkpoint.spec), tmp_path / "out", "same")
@@ -165,7 +165,7 @@ def test_an_error_in_the_filter_gives_the_page_back_and_frees_it(
         raise ZeroDivisionError("injected")
 
     monkeypatch.setattr(selection, "ReadPage", Watched)
-    monkeypatch.setattr(keyed_pages, "sort_pages", fail)
+    monkeypatch.setattr(key_sort_pages, "sort_pages", fail)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     with pytest.raises(Exception, match="injected"):
         filtered(str(checkpoint.path), str(checkpoint.spec), tmp_path / "out", "2")

@@ -19,8 +19,8 @@ from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.errors import CheckpointsFailed
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import spill
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output

@@ -22,7 +22,7 @@ from cdr_core.metadata import Phase, Repository
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from cdr_core.storage import s3
 from tests.support import inline, output

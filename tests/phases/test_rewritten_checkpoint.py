@@ -18,7 +18,7 @@ from cdr_core.cli.plan import describe
 from cdr_core.errors import PlanRefused, Refused, SettingsRefused
 from cdr_core.flink.metadata import SubtaskState, read_metadata, write_metadata
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.framing import KINDS

@@ -19,12 +19,12 @@ import pytest
 from cdr_core.channels.source_index import SourceIndex
 from cdr_core.drain import routed_delivery as delivery
 from cdr_core.drain import task
-from cdr_core.drain.routed_delivery import ROUTING, Routing
 from cdr_core.drain.snapshots import Snapshot
 from cdr_core.errors import SettingsRefused
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.spill import scratch_ring as scratch
+from cdr_core.spill.router import ROUTING, Routing
 from tests.durability.strace_recovery import NO_STRACE, is_installed
 from tests.seeds.expected import Compared, compare, records_of
 from tests.support import inline, output

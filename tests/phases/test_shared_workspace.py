@@ -16,8 +16,8 @@ from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.drain import task
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.recovery.recovery_request import RecoveryRequest, check
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest, check
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep

@@ -18,8 +18,8 @@ from cdr_core.flink.virtual_channel import Window
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated

@@ -15,8 +15,8 @@ from cdr_core.cli import main as shell
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.errors import Fenced, Refused, Replaced, StartOver
 from cdr_core.metadata import Phase, RecoveryState, Repository
-from cdr_core.runtime import recovery_request as requests
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery import recovery_request as requests
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.sweep import sweep_recovery
 from tests.phases.test_quarantine import Damaged
 from tests.support import inline, output

@@ -12,8 +12,8 @@ import pytest
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.errors import InDoubt, Refused
 from cdr_core.metadata import Phase, RecoveryState
+from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.runtime.pin_file import pin_file_of
-from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
 from cdr_core.sweep import sweep
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints

@@ -21,8 +21,8 @@ from cdr_core.errors import SpecRefused, Unbalanced, Unreadable
 from cdr_core.flink.types import parse_type
 from cdr_core.kernels.fingerprint import record_hash
 from cdr_core.metadata import Phase, Recovery, Repository
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import table_shape_choice as shapes
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.report import Report
 from cdr_core.verify.verify import Request, verify
@@ -66,7 +66,7 @@ def hash_of(raw: bytes) -> bytes:
 
 def stays_in(shape: TableShape, monkeypatch: pytest.MonkeyPatch) -> None:
     """New recoveries write this shape, as an earlier release did."""
-    monkeypatch.setattr("cdr_core.runtime.recovery_request.choose_shape", lambda *_: shape)
+    monkeypatch.setattr("cdr_core.recovery.recovery_request.choose_shape", lambda *_: shape)
 
 
 def test_by_default_rows_have_a_fingerprint_and_a_length_and_no_raw_bytes(
@@ -188,7 +188,7 @@ def test_a_recovery_of_an_earlier_release_is_attached_to_and_goes_on_in_its_shap
     columns: list[str],
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("cdr_core.runtime.recovery_request.shape_options", lambda *_: options)
+        patch.setattr("cdr_core.recovery.recovery_request.shape_options", lambda *_: options)
         repository, recovery, settings = inline.start(wish(checkpoint, tmp_path / "out"))
     assert inline.start(wish(checkpoint, tmp_path / "out"))[1] == recovery
     assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"

@@ -8,7 +8,7 @@ import pytest
 
 from cdr_core.errors import CdrError, Refused
 from cdr_core.metadata import Phase
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 

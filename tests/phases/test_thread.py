@@ -11,7 +11,7 @@ import pytest
 
 from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, SpecRefused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 

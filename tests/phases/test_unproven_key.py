@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.errors import SpecRefused
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.verify import Request, verify
 from tests.support import inline

@@ -18,9 +18,9 @@ from cdr_core.drain import checkpoint_driver as watch
 from cdr_core.drain.snapshots import Snapshots
 from cdr_core.errors import Cancelled, Refused, StorageError
 from cdr_core.metadata import AttemptState, Command, CommandState, Phase, RecoveryCheckpointState, RecoveryState
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint, waits_until
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from tests.phases.test_asked_checkpoints import Poll, Script, answer, drain, shell
 from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
 from tests.support import draining, inline

@@ -9,7 +9,7 @@ import pytest
 
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import CorruptChannelState, Refused, Unreadable
-from cdr_core.runtime.recovery_request import RecoveryRequest, check
+from cdr_core.recovery.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
 from cdr_core.verify import checkpoint as independent
 from cdr_core.verify.spec import read_spec

@@ -174,7 +174,7 @@ def test_a_custom_exchange_at_the_same_parallelism_passes_through_and_calls_nobo
 def test_a_recovery_of_a_custom_exchange_puts_every_record_where_its_function_says(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:
-    from cdr_core.runtime.recovery_request import RecoveryRequest
+    from cdr_core.recovery.recovery_request import RecoveryRequest
     from tests.support import inline, output
 
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)

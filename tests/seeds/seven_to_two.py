@@ -26,7 +26,7 @@ from cdr_core.channels import channel_selection as selection
 from cdr_core.drain import task
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import Compared, Place, Record, compare, records_of
 from tests.support import inline, output

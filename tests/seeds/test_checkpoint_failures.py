@@ -8,7 +8,7 @@ import pytest
 
 from cdr_core.drain import task
 from cdr_core.metadata import AttemptState, Phase, RecoveryCheckpointState
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.seeds.expected import compare, records_of
 from tests.support import inline, output
 from tests.support.generated import KEYED, generated

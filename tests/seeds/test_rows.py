@@ -19,8 +19,8 @@ from cdr_core.drain import task
 from cdr_core.drain.checkpoint_manifest import manifest_bytes, read_manifest
 from cdr_core.errors import JobFailed, SettingsRefused, StorageError
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, Repository
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.recovery_request import RecoveryRequest
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import Settings

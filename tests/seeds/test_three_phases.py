@@ -14,7 +14,7 @@ from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.drain import task
 from cdr_core.flink.read_page import PageCounts
 from cdr_core.metadata import CommandState, Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import records_of
 from tests.seeds.waiting import NotEnoughCheckpoints, draining, in_flight, wait_for_checkpoints

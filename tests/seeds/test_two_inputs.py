@@ -15,7 +15,7 @@ from cdr_core.errors import PhaseRefused
 from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
 from cdr_core.phases import read as phase_read
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.seeds.expected import Place, Record, compare, records_of
 from tests.seeds.seven_to_two import SPEC

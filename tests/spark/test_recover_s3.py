@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline, output
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints

@@ -10,7 +10,7 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import SettingsRefused
-from cdr_core.runtime.recovery_request import RecoveryRequest, check, create_in
+from cdr_core.recovery.recovery_request import RecoveryRequest, check, create_in
 from cdr_core.settings import GIB, KIB, MIB, SpillDir
 from cdr_core.spill import tiers
 from cdr_core.spill.capacity_check import refuse_unfit

@@ -12,9 +12,8 @@ from cdr_core.cli.plan import describe
 from cdr_core.errors import CdrError, Refused, Unreadable
 from cdr_core.flink.checkpoint import FileLocation, load_checkpoint
 from cdr_core.flink.metadata import AbsoluteFile
-from cdr_core.runtime.recovery_request import absolute
 from cdr_core.settings import load
-from cdr_core.storage import is_local, s3, storage_for
+from cdr_core.storage import absolute, is_local, s3, storage_for
 from cdr_core.storage.local import LocalStorage, local_path
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints

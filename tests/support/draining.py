@@ -9,7 +9,7 @@ import pytest
 
 from cdr_core.drain import task
 from cdr_core.metadata import Phase, Repository
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.support import inline
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, upgrade
+from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.runtime.driver import Drive, run_phase, stored_result
 from cdr_core.runtime.phase_command import own_runner
-from cdr_core.runtime.recovery_request import RecoveryRequest, create_in
 from cdr_core.runtime.unit_runner import end_task, run_unit
 from cdr_core.settings import Settings
 

@@ -13,7 +13,7 @@ from cdr_core.drain import task
 from cdr_core.drill.plan import parse_plan
 from cdr_core.drill.run import by_this_process, run_drill
 from cdr_core.metadata import Phase, Repository, upgrade
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.support import inline
 from tests.versions.frozen import EXPORTED, HOME, SOURCE, SPEC
 from tests.versions.series import SLOWLY, Series

@@ -22,7 +22,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, insert, select, text
 
 import cdr_core
-import cdr_core.runtime.kernel_warmup  # children inherit the compiled kernels
+import cdr_core.recovery.kernel_warmup  # children inherit the compiled kernels
 from cdr_core.metadata import Phase, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.spark.server import find_server, stop_server

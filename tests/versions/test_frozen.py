@@ -17,11 +17,11 @@ import alembic.command  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 import pytest
 
-import cdr_core.runtime.kernel_warmup  # noqa: F401 # as the two above: what is loaded here is not loaded in every process
+import cdr_core.recovery.kernel_warmup  # noqa: F401 # as the two above: what is loaded here is not loaded in every process
 from cdr_core import settings
 from cdr_core.cli import main
 from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, SpillSetState, upgrade
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.audit.recovered import validate
 from tests.commit.targets import IcebergTarget, PaimonTarget
 from tests.support import inline, output

@@ -26,7 +26,7 @@ from cdr_core.faults import reach
 from cdr_core.flink.channel_state import LENGTH_SIZE, STREAM_VERSION
 from cdr_core.flink.channel_writer import LONGEST_CHUNK, ChunkBatch
 from cdr_core.flink.checkpoint import METADATA_FILE
-from cdr_core.kernels import channel_batches as batches
+from cdr_core.kernels import channel_batches
 from cdr_core.storage import Storage, join, storage_for
 
 CLAIM_VERSION = 1
@@ -57,7 +57,7 @@ class ChannelFile:
         if len(lengths) and lengths.max() > LONGEST_CHUNK:
             raise Refused(f"a chunk of {lengths.max()} bytes is longer than its length field can say")
         data = np.empty(int(lengths.sum()), np.uint8)
-        batches.frame_chunks(batch.data, batch.begins, batch.ends, data)
+        channel_batches.frame_chunks(batch.data, batch.begins, batch.ends, data)
         offsets = self._summed.size + np.cumsum(lengths) - lengths
         self._chunks.append((batch.channel, batch.output, offsets, lengths))
         self._summed.write(data.tobytes())

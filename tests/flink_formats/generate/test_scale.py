@@ -12,7 +12,7 @@ import pytest
 from cdr_core.cli.generate import _exchanges
 from cdr_core.flink.keys import owner
 from cdr_core.planning.job_spec import parse_spec
-from cdr_core.runtime.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.synthetic import Shape, generate
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.support import inline, output

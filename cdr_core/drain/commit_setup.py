@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.audit.receipt import make_proof
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.commit_store import DatabaseStore, Rows, TableCommitter, committed
 from cdr_core.commit.committable import ROWS_DIGEST, Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator, require_known
@@ -21,41 +22,19 @@ from cdr_core.commit.listeners import listeners_for
 from cdr_core.commit.sinks import is_table, sink_for
 from cdr_core.commit.watermarks import WatermarkAligner
 from cdr_core.drain.checkpoint_cuts import read_cuts
-from cdr_core.errors import IllegalState, SettingsRefused, Unbalanced, Unreadable, Where
+from cdr_core.errors import IllegalState, Unbalanced, Unreadable, Where
 from cdr_core.metadata import CommitState, Prepared, RecoveryCheckpointState
-from cdr_core.phases.read import scanned_by
 from cdr_core.runtime.earlier_versions import adopted_proof
 from cdr_core.runtime.phase_ledgers import described
+from cdr_core.runtime.phase_outputs import scanned_by
 from cdr_core.runtime.quarantine import left_out
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import Recovery, RecoveryCheckpoint
+    from cdr_core.metadata import RecoveryCheckpoint
     from cdr_core.runtime.driver import Drive
-    from cdr_core.settings import Settings
 
-AT_END, PER_CHECKPOINT = "at-end", "per-checkpoint"
 
 COMPLETE = (RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED)
-
-
-def mode_for(target: str, settings: Settings) -> str:
-    """How a new recovery will be published. Where nothing is published (``none:``), it is all the same."""
-    kind = target.partition(":")[0]
-    if settings.commit == AT_END or kind == "none":
-        return AT_END
-    if not is_table(target):
-        raise SettingsRefused(f"CDR_COMMIT={settings.commit} cannot publish to {kind}:", hint="unset it")
-    if not settings.checkpoint_during_recovery:
-        raise SettingsRefused(
-            f"CDR_COMMIT={settings.commit} needs checkpoints, and CDR_CHECKPOINT_DURING_RECOVERY is off",
-            hint="unset one of them",
-        )
-    return settings.commit
-
-
-def is_per_checkpoint(recovery: Recovery) -> bool:
-    """As it was chosen when the recovery was created: it never changes."""
-    return bool(recovery.options.get("commit", AT_END) == PER_CHECKPOINT)
 
 
 def while_draining(drive: Drive) -> Coordinator:

@@ -39,10 +39,7 @@ from cdr_core.flink.paged_reader import paged_windows
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part, windows
-from cdr_core.kernels import channel_batches as batches
-from cdr_core.kernels import element_runs as stretches
-from cdr_core.kernels import fingerprint, frames
-from cdr_core.kernels import frame_tally as tallying
+from cdr_core.kernels import channel_batches, element_runs, fingerprint, frame_tally, frames
 
 SAMPLE_TYPE = "TUPLE<LONG, INT, LONG, STRING>"
 SAMPLE = b"\x00" + struct.pack(">qqiq", 1, 2, 3, 4) + b"\x03ab"
@@ -72,7 +69,7 @@ def _warm() -> None:
         for data in (window.data, body):  # a spill segment that was read back cannot be written to, and compiles apart
             kinds = np.zeros(frames.TAGS, np.int64)
             fingerprint.fold_elements(data, window.starts, window.ends, window.tags, sums, kinds)
-            tallying.tally_frames(data, len(body), 1, sums, kinds)
+            frame_tally.tally_frames(data, len(body), 1, sums, kinds)
         times, values = np.empty(1, np.int64), np.empty(1, np.int64)
         frames.element_times(window.data, window.starts, window.tags, times, values)
         description = parse_type(SAMPLE_TYPE)
@@ -82,10 +79,10 @@ def _warm() -> None:
         assert place is not None, "a long in front of everything"
         with ReadPage(16) as page:
             found, _, _ = Sorter(page).sort(channel, 0, len(body), 0, place, np.zeros(128, np.int32), sums)
-        stretches.note_stretches(window.ends, window.tags, lanes, 0, 0, 1, found)
-        stretches.count_runs(found, carried, lanes)
+        element_runs.note_stretches(window.ends, window.tags, lanes, 0, 0, 1, found)
+        element_runs.count_runs(found, carried, lanes)
         cursors, sizes = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64)
-        stretches.place_runs(found, 0, 0, carried, sizes, counts, cursors, np.empty((4, 2), np.int64))
+        element_runs.place_runs(found, 0, 0, carried, sizes, counts, cursors, np.empty((4, 2), np.int64))
 
 
 def _warm_batches() -> None:
@@ -101,25 +98,29 @@ def _warm_batches() -> None:
     )
     sums, kinds = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros((1, frames.TAGS), np.int64)
     for data in (body, frozen):
-        batches.scan_channels(data, ends, starts, stops, tags, first)
-        batches.fold_lines(data, starts[:1], stops[:1], tags[:1], first, zero, sums, kinds, np.empty(16, np.uint8))
+        channel_batches.scan_channels(data, ends, starts, stops, tags, first)
+        channel_batches.fold_lines(
+            data, starts[:1], stops[:1], tags[:1], first, zero, sums, kinds, np.empty(16, np.uint8)
+        )
         columns = (starts, stops, tags, first, sums, kinds, np.empty(9 * 16, np.uint8))
-        batches.scan_lines(data, ends, zero, *columns)
-        batches.last_words(data, starts[:1], tags[:1], first, zero, np.zeros(1, np.int8), one)
-        batches.tally_pieces(data, zero, ends, zero, sums, kinds, np.zeros(1, np.int64))
+        channel_batches.scan_lines(data, ends, zero, *columns)
+        channel_batches.last_words(data, starts[:1], tags[:1], first, zero, np.zeros(1, np.int8), one)
+        channel_batches.tally_pieces(data, zero, ends, zero, sums, kinds, np.zeros(1, np.int64))
     carried, runs = np.zeros((1, frames.TAGS), np.uint8), np.empty((5, 1), np.int64)
     kept, left = np.zeros((1, frames.TAGS), np.int64), np.zeros((1, frames.TAGS), np.int64)
-    batches.select_channels(
+    channel_batches.select_channels(
         body, starts[:1], stops[:1], tags[:1], first, np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([0, 1]),
         carried, sums, kinds, kept, left, np.full(1, -1), *runs,
     )  # fmt: skip
     address, target = np.array([body.__array_interface__["data"][0]]), np.empty(len(body), np.uint8)
-    batches.pack_chunks(address, ends, target)
+    channel_batches.pack_chunks(address, ends, target)
     logical = np.array([0, len(body)])
-    batches.gather_runs(np.array([0, 1]), address, logical, np.zeros(1, np.int64), np.zeros(1, np.int64), ends, target)
+    channel_batches.gather_runs(
+        np.array([0, 1]), address, logical, np.zeros(1, np.int64), np.zeros(1, np.int64), ends, target
+    )
     powers = np.empty(1, np.uint64)
-    batches.chain_powers(CHAIN_WORD, np.ones(1, np.uint64), powers)
-    batches.join_sums(np.zeros(1, np.int64), sums, powers, sums.copy())
+    channel_batches.chain_powers(CHAIN_WORD, np.ones(1, np.uint64), powers)
+    channel_batches.join_sums(np.zeros(1, np.int64), sums, powers, sums.copy())
 
 
 def _warm_rows() -> None:

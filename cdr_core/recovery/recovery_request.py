@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.channels.disk_estimate import scratch_at_most, stored_at_most
@@ -13,6 +12,7 @@ from cdr_core.channels.table_shapes import TableShape
 from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.checkpoint_target.assemble import checkpoint_sink
 from cdr_core.checkpoint_target.preflight import blocked
+from cdr_core.commit.commit_mode import AT_END, mode_for
 from cdr_core.commit.commit_store import commit_user
 from cdr_core.commit.publish_once import already_published, require_sight
 from cdr_core.commit.sinks import has_path, is_checkpoint, is_table, sink_for
@@ -33,23 +33,22 @@ from cdr_core.metadata import (
     generation_id,
     new_recovery_id,
 )
-from cdr_core.phases.read import EVIDENCE
 from cdr_core.planning.drain_order import check_order
 from cdr_core.planning.dropped_records import drops_by_channel, parse_drops
 from cdr_core.planning.job_spec import parse_spec, read_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
-from cdr_core.runtime.commit_setup import AT_END, mode_for
+from cdr_core.recovery.retire import retire
+from cdr_core.runtime.phase_outputs import EVIDENCE
 from cdr_core.runtime.pin_file import SETTING as PIN_FILE
 from cdr_core.runtime.pin_file import pin, pin_file_of
 from cdr_core.runtime.quarantine import FAIL, ON_CORRUPT, shows_values
-from cdr_core.runtime.retire import retire
 from cdr_core.runtime.table_shape_choice import choose_shape, shape_options
 from cdr_core.runtime.unit_runner import scratch_directory
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.capacity_check import refuse_small_scratch, refuse_unfit
 from cdr_core.spill.tiers import refuse_beside
-from cdr_core.storage import canonical, is_local, join
+from cdr_core.storage import absolute, is_local, join
 from cdr_core.storage.atomic_write import is_usable
 from cdr_core.storage.local import host_id
 
@@ -301,12 +300,6 @@ def _open(address: str) -> Checkpoint:
             hint="cdr inspect and cdr elements read it as it is; rename it to recover it",
         )
     return checkpoint
-
-
-def absolute(uri: str) -> str:
-    """One spelling per place, whatever links, dots or schemes were written: the target is half of the identity."""
-    place = canonical(uri)
-    return os.path.realpath(Path(place).expanduser()) if is_local(place) else place
 
 
 def _absolute_target(target: str) -> str:

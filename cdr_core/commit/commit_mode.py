@@ -1,0 +1,35 @@
+"""When a recovery is published: once at its end, or with every recovery checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdr_core.commit.sinks import is_table
+from cdr_core.errors import SettingsRefused
+
+if TYPE_CHECKING:
+    from cdr_core.metadata import Recovery
+    from cdr_core.settings import Settings
+
+
+AT_END, PER_CHECKPOINT = "at-end", "per-checkpoint"
+
+
+def mode_for(target: str, settings: Settings) -> str:
+    """How a new recovery will be published. Where nothing is published (``none:``), it is all the same."""
+    kind = target.partition(":")[0]
+    if settings.commit == AT_END or kind == "none":
+        return AT_END
+    if not is_table(target):
+        raise SettingsRefused(f"CDR_COMMIT={settings.commit} cannot publish to {kind}:", hint="unset it")
+    if not settings.checkpoint_during_recovery:
+        raise SettingsRefused(
+            f"CDR_COMMIT={settings.commit} needs checkpoints, and CDR_CHECKPOINT_DURING_RECOVERY is off",
+            hint="unset one of them",
+        )
+    return settings.commit
+
+
+def is_per_checkpoint(recovery: Recovery) -> bool:
+    """As it was chosen when the recovery was created: it never changes."""
+    return bool(recovery.options.get("commit", AT_END) == PER_CHECKPOINT)
