@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cdr_core.audit.ledger import CLOSING_STATUS, CLOSING_WATERMARK, Ledger, join_ledgers, require_others
 from cdr_core.audit.receipt import sealed
 from cdr_core.channels.channel_source import open_planned
 from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.checkpoint_target.channel_files import channel_units, check_channels, handles_of
 from cdr_core.checkpoint_target.state_migration import move_state, state_units, subtasks_in
+from cdr_core.checkpoint_target.units import ChannelsUnit, CommitResult, MovedState, PublishedUnit, StateUnit
 from cdr_core.commit.commit_store import commit_user
-from cdr_core.commit.committable import Committable, PreparedFile
+from cdr_core.commit.committable import Committable
 from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed
@@ -23,21 +26,23 @@ from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import SubtaskState, write_metadata
 from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.kernels import frames
-from cdr_core.metadata import Phase
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan
+from cdr_core.runtime.phase_definition import Outcome
 from cdr_core.runtime.phase_ledgers import line_key
 from cdr_core.runtime.phase_outputs import spilled_by
-from cdr_core.runtime.unit_runner import Job, Outcome
+from cdr_core.runtime.unit_runner import Job
 from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 OUTSIDE = ("depends_on", "missing", "unknown")
 """Files that stay where they are: all of them, those that are not there, and those that cdr cannot look for."""
+
+CheckpointUnit = ChannelsUnit | StateUnit | PublishedUnit
 
 KEEP, DOWNSTREAM = "keep", "downstream"
 """How output state goes on: as output state, or as input state of the downstream."""
@@ -58,97 +63,96 @@ def checkpoint_sink(target: str) -> CheckpointSink:
     return sink
 
 
-def units(drive: Drive, entries: Sequence[Committable]) -> dict[str, Any]:
+def units(run: PhaseRun, entries: Sequence[Committable]) -> dict[str, CheckpointUnit]:
     """What commit has to do before it can publish. Where it is published already, files are only read again; the units
     are the same ones for every attempt.
     """
-    published = checkpoint_sink(drive.recovery.target).look_up(commit_user(drive.recovery.id)).published
-    state = state_units(*_source(drive.recovery))
+    published = checkpoint_sink(run.recovery.target).look_up(commit_user(run.recovery.id)).published
+    state = state_units(*_source(run.recovery))
     return {
-        **channel_units(drive.plan, entries, join=not published),
-        **({name: {"kind": "done"} for name in state} if published else state),
+        **channel_units(run.plan, entries, join=not published),
+        **(dict.fromkeys(state, PublishedUnit()) if published else state),
     }
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
+def execute(job: Job, plan: Plan, unit: CheckpointUnit, name: str) -> Outcome[CommitResult]:
     """One unit: channels are checked and joined, state is redistributed and its files are copied."""
     sink = checkpoint_sink(job.target)
     attempt = f"{job.recovery}/e{job.epoch}-{name}"
-    if unit["kind"] == "channels":
+    if isinstance(unit, ChannelsUnit):
         ledger, file = check_channels(plan, unit, sink, attempt, job.directory)
-        detail = {"subtask": unit["subtask"], "joined": unit["join"]}
         # What was prepared, whether it is joined this time or not: a unit that is done again must come to the same.
-        prepared = [PreparedFile.from_json(each) for each in unit["files"]]
-        records, size = sum(each.records for each in prepared), sum(each.bytes for each in prepared)
-        return Outcome(records, size, {**detail, "file": file.to_json() if file else None}, ledger.to_columns())
-    if unit["kind"] == "done":
-        return Outcome(0, 0, {"joined": False})
+        records, size = sum(each.records for each in unit.files), sum(each.bytes for each in unit.files)
+        result = CommitResult(subtask=unit.subtask, joined=unit.join, file=file)
+        return Outcome(records, size, result, ledger.to_columns())
+    if isinstance(unit, PublishedUnit):
+        return Outcome(0, 0, CommitResult(joined=False))
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     metadata, moved = move_state(checkpoint, unit, sink, attempt, job.makes)
     uri = join(job.directory, f"{name}.metadata")
     storage_for(uri).create(uri, metadata)
-    return Outcome(0, 0, {"state": uri, "moved": moved})
+    return Outcome(0, 0, CommitResult(state=uri, moved=moved))
 
 
-def ledger_of(drive: Drive) -> Ledger:
+def ledger_of(run: PhaseRun) -> Ledger:
     """What is about to be published, other elements included, which must be those that were spilled."""
-    found = join_ledgers(Ledger.from_columns(unit.columns) for unit in drive.columns(Phase.COMMIT) if unit.columns)
-    spilled = spilled_by(drive)
+    found = join_ledgers(Ledger.from_columns(unit.columns) for unit in run.outputs(CommitResult) if unit.columns)
+    spilled = spilled_by(run)
     tags = {CLOSING_WATERMARK: frames.TAG_WATERMARK, CLOSING_STATUS: frames.TAG_WATERMARK_STATUS}
     kinds = spilled.other_kinds.copy()
     for closing, tag in tags.items():
         kinds[spilled.other_kinds == closing] = tag
     expected = join_ledgers([replace(spilled, other_kinds=kinds)])
-    require_others("commit", "wrote", expected, found, line_key(drive.plan))
+    require_others("commit", "wrote", expected, found, line_key(run.plan))
     return found
 
 
-def assemble(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Assembled:
+def assemble(run: PhaseRun, results: Sequence[CommitResult]) -> Assembled:
     """The new ``_metadata`` from what the units left."""
-    recovery = drive.recovery
+    recovery = run.recovery
     checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = _parallelism(checkpoint, recovery)
-    files = {r["subtask"]: PreparedFile.from_json(r["file"]) for r in results if r.get("file")}
-    moved = [result["moved"] for result in results if "moved" in result]
+    files = {each.subtask: each.file for each in results if each.subtask is not None and each.file is not None}
+    moved = [result.moved for result in results if result.moved is not None]
     states: dict[str, list[SubtaskState]] = {}
     for result in results:
-        if "state" in result:
-            operator, subtasks = subtasks_in(storage_for(result["state"]).read(result["state"]))
+        if result.state is not None:
+            operator, subtasks = subtasks_in(storage_for(result.state).read(result.state))
             states.setdefault(operator, []).extend(subtasks)
-    handles = handles_of(drive.plan, files, checkpoint.metadata.version)
+    handles = handles_of(run.plan, files, checkpoint.metadata.version)
     metadata = write_metadata(rewritten(checkpoint.metadata, parallelism, states, handles))
-    made = [file for each in moved for file in each["made"]]
-    return Assembled(metadata, facts(recovery, [*(file.to_json() for file in files.values()), *made], moved))
+    made = [file for each in moved for file in each.made]
+    return Assembled(metadata, facts(recovery, [*map(msgspec.to_builtins, files.values()), *made], moved))
 
 
-def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequence[MovedState]) -> dict[str, Any]:
     """What a claim says besides the publication's own properties."""
-    copied = {file["path"]: file for each in moved for file in each["copied"]}
+    copied = {file["path"]: file for each in moved for file in each.copied}
     return {
         "source_metadata_sha256": recovery.source.metadata_sha256,
         "output_state": DOWNSTREAM if recovery.options.get(OUTPUT_DOWNSTREAM) else KEEP,
         "files": [{name: file[name] for name in ("path", "records", "bytes", "crc32c")} for file in files],
         "copied": [copied[path] for path in sorted(copied)],
-        **{name: sorted({path for each in moved for path in each.get(name, ())}) for name in OUTSIDE},
-        "state": {name: sum(each[name] for each in moved) for name in ("read", "written")},
+        **{name: sorted({path for each in moved for path in getattr(each, name)}) for name in OUTSIDE},
+        "state": {name: sum(getattr(each, name) for each in moved) for name in ("read", "written")},
     }
 
 
-def ready(drive: Drive, sink: CheckpointSink, results: Sequence[Mapping[str, Any]]) -> CheckpointSink:
+def ready(run: PhaseRun, sink: CheckpointSink, results: Sequence[CommitResult]) -> CheckpointSink:
     """The sink with what it is to publish; nothing where the checkpoint is there already."""
-    if sink.look_up(commit_user(drive.recovery.id)).published:
+    if sink.look_up(commit_user(run.recovery.id)).published:
         return sink
-    if any(result.get("joined") is False for result in results):
+    if any(result.joined is False for result in results):
         # The units did no work because it was there: what they left is no whole checkpoint.
         raise JobFailed(
             f"{sink.directory} held the checkpoint when commit began, and now it is gone", hint="run commit again"
         )
-    assembled = assemble(drive, results)
+    assembled = assemble(run, results)
     reach("commit.assembled")
     return sink.holding(assembled.metadata, assembled.facts)
 
 
-def beside(drive: Drive, sink: CheckpointSink, receipt: Mapping[str, Any]) -> dict[str, Any]:
+def beside(run: PhaseRun, sink: CheckpointSink, receipt: Mapping[str, Any]) -> dict[str, Any]:
     """The receipt with what is true of a checkpoint; a copy lies beside it.
 
     It tells what the published one holds, whichever attempt published it.
@@ -166,20 +170,18 @@ def beside(drive: Drive, sink: CheckpointSink, receipt: Mapping[str, Any]) -> di
             "checkpoint": {"directory": sink.directory, **written, "files": claim["files"]},
         }
     )
-    with drive.fenced():  # a copy of an older attempt must not take the place of a newer one's
+    with run.fenced():  # a copy of an older attempt must not take the place of a newer one's
         pass
     sink.write_receipt(value)
     reach("commit.receipt-beside")
     return value
 
 
-def remove_parts(drive: Drive, sink: CheckpointSink) -> None:
+def remove_parts(run: PhaseRun, sink: CheckpointSink) -> None:
     """Remove what this recovery prepared and the published checkpoint does not name: it was joined, or was beaten."""
     needed = {file["path"] for file in sink.claim()["files"]}
     prepared = {
-        file["path"]
-        for row in drive.repository.prepared(drive.recovery.id)
-        for file in json.loads(row.manifest)["files"]
+        file["path"] for row in run.repository.prepared(run.recovery.id) for file in json.loads(row.manifest)["files"]
     }
     for path in sorted(prepared - needed):
         sink.delete(path)

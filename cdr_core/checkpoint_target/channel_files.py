@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cdr_core.audit.ledger import Ledger
 from cdr_core.channels.grouping import group_ends
+from cdr_core.checkpoint_target.units import ChannelsUnit
 from cdr_core.commit.committable import Chunks, Committable, PreparedFile, chunks_of, store_chunks
 from cdr_core.commit.sinks.checkpoint import STREAM_HEADER, CheckpointSink
 from cdr_core.errors import CorruptChannelState
@@ -37,33 +37,25 @@ WINDOW = 4 << 20
 MOST_CHUNKS = 1 << 16
 
 
-def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> dict[str, Any]:
+def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> dict[str, ChannelsUnit]:
     """One unit per new subtask with all that was prepared for it; ``join`` says whether several become one."""
     files: dict[int, list[PreparedFile]] = {number: [] for number in range(len(plan.subtasks))}
     for entry in sorted(entries, key=lambda each: each.checkpoint_id):
         files[entry.subtask] += entry.files
-    return {
-        f"channels-{subtask:05d}": {
-            "kind": "channels",
-            "subtask": subtask,
-            "files": [file.to_json() for file in found],
-            "join": join,
-        }
-        for subtask, found in files.items()
-    }
+    return {f"channels-{subtask:05d}": ChannelsUnit(subtask, tuple(found), join) for subtask, found in files.items()}
 
 
 def check_channels(
-    plan: Plan, unit: Mapping[str, Any], sink: CheckpointSink, name: str, directory: str
+    plan: Plan, unit: ChannelsUnit, sink: CheckpointSink, name: str, directory: str
 ) -> tuple[Ledger, PreparedFile | None]:
     """The ledger of the subtask from the bytes of its files, and the one file that its channels are in; what it takes
     to find them in it is written to ``directory``.
     """
-    files = [PreparedFile.from_json(file) for file in unit["files"]]
+    files = unit.files
     chunks = [chunks_of(file) for file in files]
-    tally = _Tally(plan, unit["subtask"], chunks)
+    tally = _Tally(plan, unit.subtask, chunks)
     with ExitStack() as stack:
-        target = stack.enter_context(sink.channel_file(name)) if unit["join"] and len(files) > 1 else None
+        target = stack.enter_context(sink.channel_file(name)) if unit.join and len(files) > 1 else None
         for file, own in zip(files, chunks, strict=True):  # a long drain leaves more of them than may be open
             with sink.open_file(file) as source:
                 for batch in _batches(source, file, own):
@@ -74,7 +66,7 @@ def check_channels(
         return tally.ledger, files[0] if files else None
     assert target.prepared is not None
     reach("channels.joined")
-    joined = replace(target.prepared, records=sum(file.records for file in files))
+    joined = msgspec.structs.replace(target.prepared, records=sum(file.records for file in files))
     return tally.ledger, store_chunks(joined, directory)
 
 

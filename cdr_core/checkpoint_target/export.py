@@ -36,14 +36,14 @@ from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.flink.metadata import RelativeFile, SubtaskState, write_metadata
 from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.flink.state import files_behind
-from cdr_core.metadata import SOURCES, Export, Phase, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
+from cdr_core.metadata import SOURCES, Export, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.earlier_versions import spill_set_of_version_2
 from cdr_core.runtime.phase_outputs import scanned_in
-from cdr_core.runtime.unit_results import unit_results
+from cdr_core.runtime.unit_results import ReadResult, unit_outputs
 from cdr_core.runtime.unit_runner import load_plan, scratch_directory
 from cdr_core.runtime.workspace import read_json
 from cdr_core.spill.set_reader import read_segment
@@ -101,7 +101,7 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
         for number, unit in state_units(source.metadata, parallelism).items():
             moved, done = move_state(source, unit, sink, f"{name}-{number}", scratch)
             operator, subtasks = subtasks_in(moved)
-            sizes |= {file["path"]: file["bytes"] for file in (*done["made"], *done["copied"])}
+            sizes |= {file["path"]: file["bytes"] for file in (*done.made, *done.copied)}
             states.setdefault(operator, []).extend(subtasks)
         reach("export.states")
         handles = handles_of(plan, files, source.metadata.version)
@@ -194,7 +194,7 @@ def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
 def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> Borders | None:
     if recovery.options.get(OUTPUT_DOWNSTREAM, settings.load().recover_output_downstream):
         return None
-    return borders(plan, scanned_in(unit_results(repository, recovery.id, Phase.READ)))
+    return borders(plan, scanned_in(unit_outputs(repository, recovery.id, ReadResult)))
 
 
 def _write_set(plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Borders | None) -> PreparedFile:

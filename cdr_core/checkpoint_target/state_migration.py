@@ -16,6 +16,7 @@ from typing import Any, Final
 from cdr_core.channels.state_source import StateReader
 from cdr_core.checkpoint_target.file_copy import copy_file
 from cdr_core.checkpoint_target.file_presence import look_for, missing_of
+from cdr_core.checkpoint_target.units import MovedState, StateUnit
 from cdr_core.commit.sinks.checkpoint import CheckpointSink, file_name
 from cdr_core.commit.sinks.prepared_files import Summed
 from cdr_core.faults import reach
@@ -38,20 +39,17 @@ INLINE: Final = 20 * 1024
 """Bytes. Merged state up to so much goes into ``_metadata`` itself, as Flink does by default."""
 
 
-def state_units(source: CheckpointMetadata, parallelism: Mapping[str, int]) -> dict[str, Any]:
+def state_units(source: CheckpointMetadata, parallelism: Mapping[str, int]) -> dict[str, StateUnit]:
     """Units for every operator that has any state besides what is in flight."""
-    units: dict[str, Any] = {}
+    units: dict[str, StateUnit] = {}
     for number, operator in enumerate(source.operators):
         if not has_state(operator):
             continue
         subtasks = range(parallelism[operator.operator_id])
         for first in range(0, len(subtasks), SUBTASKS):
-            units[f"state-{number:04d}-{first:05d}"] = {
-                "kind": "state",
-                "operator": operator.operator_id,
-                "parallelism": len(subtasks),
-                "subtasks": list(subtasks[first : first + SUBTASKS]),
-            }
+            units[f"state-{number:04d}-{first:05d}"] = StateUnit(
+                operator.operator_id, len(subtasks), tuple(subtasks[first : first + SUBTASKS])
+            )
     return units
 
 
@@ -67,9 +65,7 @@ def has_state(operator: OperatorState) -> bool:
 
 @dataclass(slots=True)
 class Moved:
-    """What became of state: bytes read and written anew, files made, files copied, files it still depends on and which
-    of those are not there or cannot be looked for.
-    """
+    """A :class:`MovedState` in the making."""
 
     read: int = 0
     written: int = 0
@@ -79,37 +75,37 @@ class Moved:
     missing: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "read": self.read,
-            "written": self.written,
-            "made": self.made,
-            "copied": self.copied,
-            "depends_on": self.depends_on,
-            "missing": self.missing,
-            "unknown": self.unknown,
-        }
+    def frozen(self) -> MovedState:
+        return MovedState(
+            self.read,
+            self.written,
+            tuple(self.made),
+            tuple(self.copied),
+            tuple(self.depends_on),
+            tuple(self.missing),
+            tuple(self.unknown),
+        )
 
 
 def move_state(
-    checkpoint: Checkpoint, unit: Mapping[str, Any], sink: CheckpointSink, name: str, scratch: Path
-) -> tuple[bytes, dict[str, Any]]:
+    checkpoint: Checkpoint, unit: StateUnit, sink: CheckpointSink, name: str, scratch: Path
+) -> tuple[bytes, MovedState]:
     """The unit's operator as a ``_metadata`` of its own, and what was done. ``name`` is unique to the attempt, and
     ``scratch`` has room for a file that is copied.
     """
     moved = Moved()
-    operator, read = checkpoint.operator(unit["operator"]), StateReader(checkpoint)
+    operator, read = checkpoint.operator(unit.operator), StateReader(checkpoint)
     states = redistribute(
         operator,
-        unit["parallelism"],
+        unit.parallelism,
         read,
         _Writer(sink, name, moved),
         version=checkpoint.metadata.version,
         checkpoint_id=checkpoint.metadata.checkpoint_id,
-        only=unit["subtasks"],
+        only=unit.subtasks,
     )
     moved.read = read.bytes
-    new = replace(operator, parallelism=unit["parallelism"], subtasks=states)
+    new = replace(operator, parallelism=unit.parallelism, subtasks=states)
     made = {file["path"] for file in moved.made}
     for file in files_behind(new):
         if isinstance(file, RelativeFile) and file.path not in made:
@@ -119,7 +115,7 @@ def move_state(
     found = {file.path: each for file, each in look_for(checkpoint, outside).items()}
     moved.depends_on = sorted(found)
     moved.missing, moved.unknown = missing_of(found).values()
-    return write_metadata(replace(checkpoint.metadata, operators=(new,), master_states=())), moved.to_json()
+    return write_metadata(replace(checkpoint.metadata, operators=(new,), master_states=())), moved.frozen()
 
 
 def subtasks_in(data: bytes) -> tuple[str, list[SubtaskState]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +18,6 @@ COMMITTABLE_VERSION = 4
 """1 did not say whether the subtask was idle: it counts as active. 2 knew no chunks; 3 had a list of them."""
 
 READABLE_VERSIONS = (1, 2, 3, COMMITTABLE_VERSION)
-
-ROWS_DIGEST = "rows_digest"
 
 Longs = npt.NDArray[np.int64]
 
@@ -62,75 +61,55 @@ class Chunks:
         return cls(channel, output, offset, np.diff(np.append(offset, end)))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunks:
-    """Chunks in a file of columns: a row of the database must not grow with the channels."""
-
-    uri: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFile:
+class PreparedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A closed data file, with what it must still be when it is published. ``path`` is as its sink needs it.
 
-    A file of channel state says by ``chunks`` what lies where, because its bytes do not. A file of rows says by
-    ``rows_digest`` which values it was written with; one that an earlier version prepared does not.
+    A file of rows says by ``rows_digest`` which values it was written with; one that an earlier version prepared does
+    not. A file of channel state says by ``pieces`` what lies where, because its bytes do not: chunks as packed columns,
+    or the address and SHA-256 of a file that has them. Version 3 had a list of them.
     """
 
     path: str
     records: int
     bytes: int
     crc32c: int
-    chunks: Chunks | StoredChunks | None = None
     rows_digest: str | None = None
+    pieces: str | tuple[Any, ...] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Without what this kind of file does not have."""
-        value = {name: getattr(self, name) for name in ("path", "records", "bytes", "crc32c")}
-        if self.rows_digest is not None:
-            value[ROWS_DIGEST] = self.rows_digest
-        return {**value, "pieces": _stated(self.chunks)} if self.chunks is not None else value
+    def with_chunks(self, chunks: Chunks) -> PreparedFile:
+        return msgspec.structs.replace(self, pieces=pack_columns(chunks.to_columns()))
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> PreparedFile:
-        chunks = _understood(value["pieces"]) if value.get("pieces") else None
-        digest = value.get(ROWS_DIGEST)
-        return cls(value["path"], value["records"], value["bytes"], value["crc32c"], chunks, digest)
+    @property
+    def chunks_uri(self) -> str | None:
+        """The file that has its chunks, if they have one of their own."""
+        return self.pieces[0] if isinstance(self.pieces, tuple) and _is_stored(self.pieces) else None
 
 
-def _stated(chunks: Chunks | StoredChunks) -> list[str] | str:
-    """Chunks that an earlier version wrote into a row stay in it."""
-    return [chunks.uri, chunks.sha256] if isinstance(chunks, StoredChunks) else pack_columns(chunks.to_columns())
-
-
-def _understood(value: Any) -> Chunks | StoredChunks:
-    if isinstance(value, str):
-        return Chunks.from_columns(unpack_columns(value))
-    return StoredChunks(*value) if isinstance(value[0], str) else Chunks.of_version_3(value)
+def _is_stored(pieces: tuple[Any, ...]) -> bool:
+    return bool(pieces) and isinstance(pieces[0], str)
 
 
 def store_chunks(file: PreparedFile, directory: str) -> PreparedFile:
-    """The file with its chunks in a file of columns of its name in the directory."""
-    if not isinstance(file.chunks, Chunks):
+    """The file with its chunks in a file of columns of its name in the directory: a row must not grow with them."""
+    if not isinstance(file.pieces, str):
         return file
     uri = join(directory, f"{file.path}.chunks")
-    return replace(file, chunks=StoredChunks(uri, write_columns(uri, file.chunks.to_columns())))
+    return msgspec.structs.replace(file, pieces=(uri, write_columns(uri, unpack_columns(file.pieces))))
 
 
 def chunks_of(file: PreparedFile) -> Chunks:
     """The chunks of a file of channel state. Raise if the file of columns that has them is lost or was changed."""
-    if isinstance(file.chunks, StoredChunks):
-        return Chunks.from_columns(read_columns(file.chunks.uri, file.chunks.sha256))
-    return Chunks.of_version_3(()) if file.chunks is None else file.chunks
+    if isinstance(file.pieces, str):
+        return Chunks.from_columns(unpack_columns(file.pieces))
+    pieces = file.pieces or ()
+    return Chunks.from_columns(read_columns(*pieces)) if _is_stored(pieces) else Chunks.of_version_3(pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class Committable:
+class Committable(msgspec.Struct, frozen=True):
     """The output of one subtask for one recovery checkpoint; there is one even when it holds no file.
 
-    ``watermark`` in ms is what the subtask's input had said up to the cut, ``None`` = not everywhere yet; ``idle``:
-    nobody has to wait for this subtask's watermark.
+    ``watermark`` in ms is what the subtask's input had reached at the cut, ``None`` = unknown for some channel;
+    ``idle``: the watermark of this subtask holds no other one back.
     """
 
     subtask: int
@@ -140,22 +119,13 @@ class Committable:
     idle: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "version": COMMITTABLE_VERSION,
-            "subtask": self.subtask,
-            "checkpoint_id": self.checkpoint_id,
-            "files": [file.to_json() for file in self.files],
-            "watermark": self.watermark,
-            "idle": self.idle,
-        }
+        return {"version": COMMITTABLE_VERSION, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Committable:
         if value["version"] not in READABLE_VERSIONS:
             raise other_version("prepared output", value["version"], COMMITTABLE_VERSION)
-        files = tuple(PreparedFile.from_json(file) for file in value["files"])
-        idle = value["idle"] if value["version"] > 1 else False
-        return cls(value["subtask"], value["checkpoint_id"], files, value["watermark"], idle)
+        return msgspec.convert(value, cls)
 
     @property
     def records(self) -> int:

@@ -21,8 +21,9 @@ from cdr_core.drain.checkpoint_manifest import manifest_uri, write_manifest
 from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints, Rules
 from cdr_core.drain.checkpoint_store import all_output, complete, new_output, prepared
 from cdr_core.drain.commit_setup import DRAINED, while_draining
+from cdr_core.drain.drain_unit import DrainResult, DrainUnit
 from cdr_core.drain.publisher import Publisher
-from cdr_core.drain.resume import NUMBER, Progress, SubtaskOutput, prepared_rows, progress_at_start
+from cdr_core.drain.resume import Progress, SubtaskOutput, prepared_rows, progress_at_start
 from cdr_core.drain.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
@@ -31,7 +32,7 @@ from cdr_core.runtime.phase_ledgers import described
 from cdr_core.runtime.workspace import read_json
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
     from cdr_core.runtime.unit_runner import Job
 
 DRAIN = "drain"
@@ -57,29 +58,29 @@ class DrainWatch:
 
     def __init__(
         self,
-        drive: Drive,
+        run: PhaseRun,
         job: Job,
-        units: Mapping[str, Mapping[str, Any]],
+        units: Mapping[str, DrainUnit],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._drive, self._job, self._units = drive, job, units
-        self._unit_of = {int(unit["subtask"]): name for name, unit in units.items()}
+        self._drive, self._job, self._units = run, job, units
+        self._unit_of = {unit.subtask: name for name, unit in units.items()}
         self._snapshots = Snapshots(job.directory)
-        self._progress = progress_at_start(drive, units)
-        rows = prepared_rows(drive)
+        self._progress = progress_at_start(run, units)
+        rows = prepared_rows(run)
         self._known, self._stray = set(rows.settled), rows.stray
         self._accepted = {subtask for subtask, each in self._progress.items() if each.entry.final}
         rules = Rules(
-            drive.checkpoint_interval, drive.settings.checkpoint_timeout, drive.settings.tolerable_failed_checkpoints
+            run.checkpoint_interval, run.settings.checkpoint_timeout, run.settings.tolerable_failed_checkpoints
         )
-        last = max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
+        last = max((row.checkpoint_id for row in run.repository.checkpoints(run.recovery.id)), default=0)
         self._checkpoints = RecoveryCheckpoints(last, rules, clock)
         self._asked: dict[int, list[Command]] = {}
         self._trouble: Exception | None = None
         self._listed: list[tuple[str, int]] = []
         self._completed = 0
         self._needed: dict[int, frozenset[str]] = {}
-        self._publisher = publisher_of(drive)
+        self._publisher = publisher_of(run)
 
     def __enter__(self) -> DrainWatch:
         if self._publisher is not None:
@@ -91,22 +92,22 @@ class DrainWatch:
         if self._publisher is not None:
             self._publisher.__exit__(*raised)
 
-    def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
+    def accept(self, unit: str, result: DrainResult) -> None:
         """A unit is about to be recorded as finished: its final snapshot must be the end of the subtask's chain.
 
         Snapshots are removed only below the newest that the driver has seen. A task that slept meanwhile may have
         created a lower number anew, and then ends a chain of its own.
         """
-        subtask = int(self._units[unit]["subtask"])
-        if detail[NUMBER] < self._progress[subtask].number:
+        subtask = self._units[unit].subtask
+        if result.snapshot_number < self._progress[subtask].number:
             raise JobFailed(
-                f"subtask {subtask} was drained by two tasks at once: one ended with snapshot {detail[NUMBER]}, "
-                f"the other is at {self._progress[subtask].number}",
+                f"subtask {subtask} was drained by two tasks at once: one ended with snapshot "
+                f"{result.snapshot_number}, the other is at {self._progress[subtask].number}",
                 hint="run the phase again, it goes on from the last complete recovery checkpoint",
             )
-        if detail["manifest"] != self._progress[subtask].entry.manifest:
-            self._note_respill(subtask, detail["manifest"])
-            entry = msgspec.structs.replace(self._progress[subtask].entry, manifest=detail["manifest"])
+        if result.manifest != self._progress[subtask].entry.manifest:
+            self._note_respill(subtask, result.manifest)
+            entry = msgspec.structs.replace(self._progress[subtask].entry, manifest=result.manifest)
             self._progress[subtask] = replace(self._progress[subtask], entry=entry)
         self._accepted.add(subtask)
 
@@ -184,7 +185,7 @@ class DrainWatch:
         """Take notice of new snapshots."""
         self._listed = self._snapshots.listed()
         for unit, number in newest_of(self._listed).items():
-            subtask = int(self._units[unit]["subtask"])
+            subtask = self._units[unit].subtask
             if number > self._progress[subtask].number:
                 self._take(unit, subtask, number)
 
@@ -275,14 +276,14 @@ class DrainWatch:
             transaction.answer_command(command.id, state, reply)
 
 
-def publisher_of(drive: Drive) -> Publisher | None:
+def publisher_of(run: PhaseRun) -> Publisher | None:
     """``None`` where all is published at the end."""
-    return Publisher(lambda: while_draining(drive), drive.epoch) if is_per_checkpoint(drive.recovery) else None
+    return Publisher(lambda: while_draining(run), run.epoch) if is_per_checkpoint(run.recovery) else None
 
 
 def record_output(
     transaction: FencedTransaction,
-    drive: Drive,
+    run: PhaseRun,
     entries: list[Committable],
     number: int,
     stray: Collection[int],
@@ -293,11 +294,11 @@ def record_output(
     where each checkpoint is published, one without a new file has no entries unless it is the ``final`` one, and those
     of ``stray`` numbers, whose files these hold, go.
     """
-    if is_per_checkpoint(drive.recovery) and not final and not any(entry.files for entry in entries):
+    if is_per_checkpoint(run.recovery) and not final and not any(entry.files for entry in entries):
         return
-    if is_per_checkpoint(drive.recovery):
+    if is_per_checkpoint(run.recovery):
         transaction.forget_prepared(stray)
     for entry in entries:
         transaction.add_prepared(prepared(entry))
-    if not is_per_checkpoint(drive.recovery):
+    if not is_per_checkpoint(run.recovery):
         transaction.forget_prepared_before(number)

@@ -15,7 +15,7 @@ from cdr_core.storage import join, storage_for
 
 if TYPE_CHECKING:
     from cdr_core.metadata import RecoveryCheckpoint
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 MANIFEST_VERSION = 3
 """1 held the cuts themselves, by byte of their spill sets. 2 was never released."""
@@ -30,14 +30,14 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
     version: int = MANIFEST_VERSION
 
 
-def manifest_uri(drive: Drive, number: int) -> str:
+def manifest_uri(run: PhaseRun, number: int) -> str:
     """Where an attempt puts the manifest of a checkpoint."""
-    return join(drive.workspace.attempt(drive.epoch, "checkpoints"), f"{number:06d}.json")
+    return join(run.workspace.attempt(run.epoch, "checkpoints"), f"{number:06d}.json")
 
 
-def write_manifest(drive: Drive, number: int, cuts: Iterable[CutEntry]) -> tuple[str, str]:
+def write_manifest(run: PhaseRun, number: int, cuts: Iterable[CutEntry]) -> tuple[str, str]:
     """The place and SHA-256 of the manifest."""
-    uri = manifest_uri(drive, number)
+    uri = manifest_uri(run, number)
     data = msgspec.json.encode(CheckpointManifest(number, tuple(sorted(cuts, key=lambda cut: cut.subtask))))
     storage = storage_for(uri)
     if not storage.create(uri, data):  # an earlier try at this number, which was not recorded

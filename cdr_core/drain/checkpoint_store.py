@@ -12,7 +12,7 @@ from cdr_core.metadata import FencedTransaction, Prepared, RecoveryCheckpointSta
 
 if TYPE_CHECKING:
     from cdr_core.drain.resume import SubtaskOutput
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 
 def all_output(number: int, outputs: Mapping[int, SubtaskOutput]) -> list[Committable]:
@@ -53,23 +53,23 @@ def prepared(entry: Committable) -> Prepared:
 
 
 def complete(
-    transaction: FencedTransaction, drive: Drive, number: int, manifest: str, sha256: str, result: Mapping[str, Any]
+    transaction: FencedTransaction, run: PhaseRun, number: int, manifest: str, sha256: str, result: Mapping[str, Any]
 ) -> list[int]:
     """COMPLETED, with a grant on every spill set it refers to. Older ones that no user asked for expire; their
     numbers. ``result`` says whether it is ``kept``.
     """
-    sets = drive.repository.spill_sets(drive.recovery.id)
+    sets = run.repository.spill_sets(run.recovery.id)
     transaction.complete_checkpoint(number, manifest, sha256, result)
     for spill_set in sets:
         if spill_set.state is SpillSetState.SEALED:
             transaction.acquire_grant(spill_set.id, holder(number), durable=True)
     held = [
         row
-        for row in drive.repository.checkpoints(drive.recovery.id, RecoveryCheckpointState.COMPLETED)
+        for row in run.repository.checkpoints(run.recovery.id, RecoveryCheckpointState.COMPLETED)
         if row.checkpoint_id != number and not (row.result or {}).get("kept")
     ]
     # The new one counts among those that are retained.
-    too_many = held[: max(len(held) - (drive.settings.retained_checkpoints - 1), 0)]
+    too_many = held[: max(len(held) - (run.settings.retained_checkpoints - 1), 0)]
     for old in too_many:
         transaction.expire_checkpoint(old.checkpoint_id, f"{number} completed")
         for spill_set in sets:

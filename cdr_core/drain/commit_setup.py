@@ -16,7 +16,7 @@ from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.audit.receipt import make_proof
 from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.commit_store import DatabaseStore, Rows, TableCommitter, committed
-from cdr_core.commit.committable import ROWS_DIGEST, Committable, PreparedFile
+from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator, require_known
 from cdr_core.commit.listeners import listeners_for
 from cdr_core.commit.sinks import is_table, sink_for
@@ -31,66 +31,66 @@ from cdr_core.runtime.quarantine import left_out
 
 if TYPE_CHECKING:
     from cdr_core.metadata import RecoveryCheckpoint
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 
 COMPLETE = (RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED)
 
 
-def while_draining(drive: Drive) -> Coordinator:
+def while_draining(run: PhaseRun) -> Coordinator:
     """Restored to the last complete checkpoint, everything up to it committed."""
-    rows = _rows(drive)
+    rows = _rows(run)
     # A checkpoint without new output has no entries: nothing of it is to be published.
-    checkpoints = drive.repository.checkpoints(drive.recovery.id)
+    checkpoints = run.repository.checkpoints(run.recovery.id)
     complete = {row.checkpoint_id for row in checkpoints if row.state in COMPLETE}
-    numbers = {row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)}
+    numbers = {row.checkpoint_id for row in run.repository.prepared(run.recovery.id)}
     with_output = max(numbers & complete, default=0)
-    committer = TableCommitter(rows, sink_for(drive.recovery.target), proofs_of_cuts(drive, rows), check=True)
-    return restored(drive, committer, with_output, together=False, up_to=last_complete(drive))
+    committer = TableCommitter(rows, sink_for(run.recovery.target), proofs_of_cuts(run, rows), check=True)
+    return restored(run, committer, with_output, together=False, up_to=last_complete(run))
 
 
-def require_no_unknown_commit(drive: Drive, checkpoint: int) -> None:
+def require_no_unknown_commit(run: PhaseRun, checkpoint: int) -> None:
     """Before anything after a complete checkpoint is forgotten: the target shows no commit that the rows do not know.
 
     Where all is published at the end, that is decided then: the same output may have been prepared again.
     """
-    if is_per_checkpoint(drive.recovery):
-        shown = committed(_rows(drive), sink_for(drive.recovery.target))
-        require_known(shown, {row.checkpoint_id for row in drive.repository.prepared(drive.recovery.id)}, checkpoint)
+    if is_per_checkpoint(run.recovery):
+        shown = committed(_rows(run), sink_for(run.recovery.target))
+        require_known(shown, {row.checkpoint_id for row in run.repository.prepared(run.recovery.id)}, checkpoint)
 
 
-def _rows(drive: Drive) -> Rows:
-    return Rows(drive.repository, drive.recovery, drive.epoch)
+def _rows(run: PhaseRun) -> Rows:
+    return Rows(run.repository, run.recovery, run.epoch)
 
 
-def last_complete(drive: Drive) -> int:
+def last_complete(run: PhaseRun) -> int:
     """The last complete recovery checkpoint; 0 = there is none."""
-    rows = drive.repository.checkpoints(drive.recovery.id)
+    rows = run.repository.checkpoints(run.recovery.id)
     return max((row.checkpoint_id for row in rows if row.state in COMPLETE), default=0)
 
 
 def restored(
-    drive: Drive, committer: TableCommitter, checkpoint: int, *, together: bool, up_to: int | None = None
+    run: PhaseRun, committer: TableCommitter, checkpoint: int, *, together: bool, up_to: int | None = None
 ) -> Coordinator:
     """A coordinator that has all durable entries (of checkpoints ``up_to`` one, if given) and has committed those up to
     the checkpoint.
     """
     coordinator = Coordinator(
-        range(len(drive.plan.subtasks)),
-        drive.epoch,
+        range(len(run.plan.subtasks)),
+        run.epoch,
         committer,
-        DatabaseStore(_rows(drive)),
-        listeners_for(drive.recovery.target, drive.recovery.id),
+        DatabaseStore(_rows(run)),
+        listeners_for(run.recovery.target, run.recovery.id),
         together=together,
     )
-    found = committables(drive)
+    found = committables(run)
     coordinator.restore(checkpoint, [each for each in found if up_to is None or each.checkpoint_id <= up_to])
     return coordinator
 
 
-def committables(drive: Drive, after: int = 0) -> list[Committable]:
+def committables(run: PhaseRun, after: int = 0) -> list[Committable]:
     """In the order in which they are committed: by checkpoint, then subtask. Those of checkpoints after a number."""
-    return [_committable(row) for row in drive.repository.prepared(drive.recovery.id, after)]
+    return [_committable(row) for row in run.repository.prepared(run.recovery.id, after)]
 
 
 def _committable(row: Prepared) -> Committable:
@@ -103,22 +103,22 @@ def _committable(row: Prepared) -> Committable:
     return Committable.from_json(json.loads(row.manifest))
 
 
-def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dict[str, Any]]:
+def publications(run: PhaseRun, last: int, found: Mapping[int, bool]) -> list[dict[str, Any]]:
     """What is in the target, ascending; that everything prepared is in it is required. ``found`` = by a look-up."""
-    rows = {row.commit_id: row for row in drive.repository.commit_log(drive.recovery.id)}
+    rows = {row.commit_id: row for row in run.repository.commit_log(run.recovery.id)}
     visible = {number for number, row in rows.items() if row.state is not CommitState.INTENT}
-    aligner, entries = WatermarkAligner(range(len(drive.plan.subtasks))), committables(drive)
+    aligner, entries = WatermarkAligner(range(len(run.plan.subtasks))), committables(run)
     records: Counter[int] = Counter()
     files: dict[int, list[dict[str, Any]]] = {}
     watermarks: dict[int, int | None] = {}
     for number in sorted({entry.checkpoint_id for entry in entries}):
         together = [entry for entry in entries if entry.checkpoint_id == number]
-        commit = number if is_per_checkpoint(drive.recovery) else last
+        commit = number if is_per_checkpoint(run.recovery) else last
         watermarks[commit] = aligner.align(number, {entry.subtask: entry for entry in together})
         records[commit] += sum(entry.records for entry in together)
         files.setdefault(commit, []).extend(_summed(file) for entry in together for file in entry.files)
     hidden = sorted(number for number in records if number not in visible and (records[number] or number == last))
-    tables = is_table(drive.recovery.target)
+    tables = is_table(run.recovery.target)
     if hidden:
         raise IllegalState(f"checkpoint {hidden[0]} has output and was not published")
     return [
@@ -135,7 +135,7 @@ def publications(drive: Drive, last: int, found: Mapping[int, bool]) -> list[dic
 
 
 def _summed(file: PreparedFile) -> dict[str, Any]:
-    digest = {} if file.rows_digest is None else {ROWS_DIGEST: file.rows_digest}
+    digest = {} if file.rows_digest is None else {"rows_digest": file.rows_digest}
     return {"path": file.path, "bytes": file.bytes, "crc32c": file.crc32c, **digest}
 
 
@@ -143,14 +143,14 @@ DRAINED = "drain"
 """In the row of a recovery checkpoint whose output is published by itself: the ledger of what had been drained."""
 
 
-def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any]]:
+def proofs_of_cuts(run: PhaseRun, rows: Rows) -> Callable[[Commit], dict[str, Any]]:
     """Proofs of commits while draining: what had been drained up to the checkpoint that the commit publishes. It is
     stored with the checkpoint, so a commit has the same proof whenever it is tried again.
     """
-    plan, missing, prepared = drive.plan, left_out(scanned_by(drive)), PreparedRecords(drive)
+    plan, missing, prepared = run.plan, left_out(scanned_by(run)), PreparedRecords(run)
 
     def proof_of(commit: Commit) -> dict[str, Any]:
-        row = _checkpoint(drive, commit.commit_id)
+        row = _checkpoint(run, commit.commit_id)
         drained = (row.result or {}).get(DRAINED)
         if drained is None:
             return proof_of_version_1(commit)
@@ -161,11 +161,11 @@ def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any
         return make_proof(plan.sha256, plan.metadata_sha256, {DRAINED: drained}, missing)
 
     def proof_of_version_1(commit: Commit) -> dict[str, Any]:
-        row = _checkpoint(drive, commit.completed)
+        row = _checkpoint(run, commit.completed)
         ledgers = {subtask: cut.ledger for subtask, cut in read_cuts(row, plan).items()}
         require_prepared(ledgers, prepared.up_to(commit.completed))
         ledger = join_ledgers(ledgers.values())
-        adopted = adopted_proof(drive, rows.log.get(commit.commit_id), "drain", ledger)
+        adopted = adopted_proof(run, rows.log.get(commit.commit_id), "drain", ledger)
         if adopted is not None:
             return adopted
         return make_proof(plan.sha256, plan.metadata_sha256, {DRAINED: described(plan, ledger)}, missing)
@@ -173,8 +173,8 @@ def proofs_of_cuts(drive: Drive, rows: Rows) -> Callable[[Commit], dict[str, Any
     return proof_of
 
 
-def _checkpoint(drive: Drive, number: int) -> RecoveryCheckpoint:
-    row = drive.repository.checkpoint(drive.recovery.id, number)
+def _checkpoint(run: PhaseRun, number: int) -> RecoveryCheckpoint:
+    row = run.repository.checkpoint(run.recovery.id, number)
     if row is None:
         raise IllegalState(f"checkpoint {number} completed and is not in the metadata database")
     return row
@@ -186,12 +186,12 @@ class PreparedRecords:
     Rows up to a complete checkpoint never change, so only those that came since the last one are read.
     """
 
-    def __init__(self, drive: Drive) -> None:
-        self._drive, self._up_to = drive, 0
+    def __init__(self, run: PhaseRun) -> None:
+        self._run, self._up_to = run, 0
         self._records: Counter[int] = Counter()
 
     def up_to(self, checkpoint: int) -> Mapping[int, int]:
-        for entry in committables(self._drive, after=self._up_to):
+        for entry in committables(self._run, after=self._up_to):
             if entry.checkpoint_id <= checkpoint:
                 self._records[entry.subtask] += entry.records
         self._up_to = max(self._up_to, checkpoint)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.commit.committable import PreparedFile
+from cdr_core.drain.drain_unit import DrainResult
 from cdr_core.drain.snapshots import Cut
 from cdr_core.drain.watermark_state import UNKNOWN, ChannelWatermarks, InputWatermark
 from cdr_core.errors import CdrError, Refused
@@ -18,7 +20,6 @@ from cdr_core.spill.earlier_formats import EarlierSet
 from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
-    from cdr_core.metadata.values import UnitResult
     from cdr_core.planning.plan import Plan
 
 Longs = npt.NDArray[np.int64]
@@ -36,18 +37,15 @@ def cut_of_version_1(plan: Plan, subtask: int, position: str, body: Mapping[str,
         watermarks.put(body.get("said", {"channels": ()})["channels"], subtask)
         found = {"delivered_lines": lines, "delivered": delivered}
         columns = {**found, **ledger.to_columns(), **watermarks.to_columns()}
-    files = tuple(PreparedFile.from_json(file) for file in body["files"])
-    return Cut(position, body["manifest"], files, _watermark(body), columns)
+    files = msgspec.convert(body["files"], tuple[PreparedFile, ...])
+    watermark = msgspec.convert(body["said"], InputWatermark) if "said" in body else UNKNOWN
+    return Cut(position, body["manifest"], files, watermark, columns)
 
 
-def finished_cut_of_version_1(plan: Plan, row: UnitResult) -> Cut:
+def finished_cut_of_version_1(plan: Plan, result: DrainResult) -> Cut:
     """The cut of a subtask that an earlier version drained to the end, without its files: rows have those."""
-    ledger = ledger_of_entries(plan, row.result["ledger"])
-    return Cut("finished", row.result["manifest"], (), _watermark(row.result), ledger.to_columns(), final=True)
-
-
-def _watermark(value: Mapping[str, Any]) -> InputWatermark:
-    return InputWatermark(value["said"]["watermark"], value["said"]["idle"]) if "said" in value else UNKNOWN
+    ledger = ledger_of_entries(plan, result.ledger)
+    return Cut("finished", result.manifest, (), result.said, ledger.to_columns(), final=True)
 
 
 def _delivered(plan: Plan, subtask: int, body: Mapping[str, Any]) -> tuple[Longs, Longs]:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from cdr_core.audit.ledger import NOTHING, Ledger
-from cdr_core.commit.committable import PreparedFile, StoredChunks
+from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.watermark_state import UNKNOWN, InputWatermark
 from cdr_core.errors import Corrupt, JobFailed, StorageError, Unreadable, other_version
 from cdr_core.storage import join, storage_for
@@ -55,7 +55,7 @@ class Cut:
     @property
     def owned(self) -> tuple[str, ...]:
         """Files in the workspace that the output needs."""
-        return tuple(file.chunks.uri for file in self.files if isinstance(file.chunks, StoredChunks))
+        return tuple(file.chunks_uri for file in self.files if file.chunks_uri is not None)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class _Head(msgspec.Struct, frozen=True):
     after: str
     position: str
     manifest: str
-    files: list[dict[str, Any]]
+    files: tuple[PreparedFile, ...]
     watermark: int | None
     idle: bool
     begun: bool
@@ -95,7 +95,7 @@ class Snapshot:
             self.after,
             cut.position,
             cut.manifest,
-            [file.to_json() for file in cut.files],
+            cut.files,
             cut.watermark.watermark,
             cut.watermark.idle,
             cut.columns is not None,
@@ -114,7 +114,7 @@ class Snapshot:
         cut = Cut(
             head.position,
             head.manifest,
-            tuple(PreparedFile.from_json(file) for file in head.files),
+            head.files,
             InputWatermark(head.watermark, head.idle),
             columns if head.begun else None,
             head.final,

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 
 from cdr_core.commit.committable import PreparedFile
@@ -78,7 +79,7 @@ def published_files(target: str) -> Iterator[PreparedFile]:
         raise Unreadable(f"nothing was published in {directory}", hint="look at the recovery's commit")
     uri = numbered[max(numbered)]
     for file in json.loads(storage_for(uri).read(uri))["files"]:
-        yield PreparedFile.from_json(file)
+        yield msgspec.convert(file, PreparedFile)
 
 
 def _verify(receipt: Receipt) -> Check:

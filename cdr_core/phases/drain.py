@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.channels.state_border import Borders, borders
@@ -21,85 +19,87 @@ from cdr_core.commit.sinks import is_checkpoint, sink_for
 from cdr_core.drain.checkpoint_driver import DRAIN, DrainWatch, record_output
 from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.drain.checkpoint_store import all_output, complete, new_output
-from cdr_core.drain.resume import NUMBER, SNAPSHOT, base_of, finished_subtasks, go_back, prepared_rows
+from cdr_core.drain.drain_unit import DrainResult, DrainUnit
+from cdr_core.drain.resume import finished_subtasks, go_back, prepared_rows
 from cdr_core.drain.snapshots import START, Cut, CutEntry, Snapshot, Snapshots, StoredSnapshot
 from cdr_core.drain.task import DrainTask
 from cdr_core.errors import Corrupt, SpillLost, StorageError, Where
 from cdr_core.faults import reach
-from cdr_core.metadata import HAND_OVER, CommandState, Phase, SpillSet, SpillSetState
+from cdr_core.metadata import HAND_OVER, CommandState, SpillSet, SpillSetState
 from cdr_core.phases import spill
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.checkpoint_requests import CHECKPOINT
 from cdr_core.runtime.earlier_versions import ledger_of_entries, spill_set_of_version_2
+from cdr_core.runtime.phase_definition import Finished, Outcome, PhaseDefinition
 from cdr_core.runtime.phase_ledgers import line_key, recorded, summed_lines
 from cdr_core.runtime.phase_outputs import scanned_by, spilled_by
-from cdr_core.runtime.unit_runner import Finished, Job, Outcome
+from cdr_core.runtime.unit_results import SpillResult
+from cdr_core.runtime.unit_runner import Job
+from cdr_core.runtime.units import StoredColumns
 from cdr_core.runtime.workspace import read_json
 from cdr_core.spill import spill_set as sets
 from cdr_core.spill.router import ROUTING, Routing
 from cdr_core.spill.set_cleanup import delete_released
-from cdr_core.storage.column_codec import read_columns, write_columns
+from cdr_core.storage.column_codec import write_columns
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Command, FencedTransaction
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 
 NO_SET = ""
 """Instead of a manifest: the version before spilled without leaving a set, and the task makes one."""
 
 
-def prepare(drive: Drive) -> dict[str, Any]:
+def prepare(run: PhaseRun) -> dict[str, DrainUnit]:
     """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
-    sink_for(drive.recovery.target).create(drive.shape.schema(drive.plan))
-    sides = _sides(drive)
-    sealed = {each.subtask: each for each in _sealed(drive)}
-    subtasks = range(len(drive.plan.subtasks))
-    cuts = go_back(drive, subtasks)
-    respill = spill.units_again(drive)
-    with drive.fenced() as transaction:
+    sink_for(run.recovery.target).create(run.shape.schema(run.plan))
+    sides = _sides(run)
+    sealed = {each.subtask: each for each in _sealed(run)}
+    subtasks = range(len(run.plan.subtasks))
+    cuts = go_back(run, subtasks)
+    respill = spill.units_again(run)
+    with run.fenced() as transaction:
         for each in sealed.values():
             transaction.acquire_grant(each.id, DRAIN)
     return {
-        f"{subtask:05d}": {
-            "subtask": subtask,
-            "manifest": sealed[subtask].manifest if subtask in sealed else NO_SET,
-            "base": msgspec.to_builtins(cuts[subtask]) if subtask in cuts else None,
-            "spill": respill[f"{subtask:05d}"],
-            **({} if sides is None else {"sides": sides}),
-        }
+        f"{subtask:05d}": DrainUnit(
+            subtask,
+            sealed[subtask].manifest if subtask in sealed else NO_SET,
+            respill[f"{subtask:05d}"],
+            cuts.get(subtask),
+            sides,
+        )
         for subtask in subtasks
     }
 
 
-def _sides(drive: Drive) -> list[str] | None:
-    """The file that says where input state ends, and its SHA-256; ``None`` where there is only one side to go to."""
-    if not is_checkpoint(drive.recovery.target) or drive.recovery.options.get(OUTPUT_DOWNSTREAM):
+def _sides(run: PhaseRun) -> StoredColumns | None:
+    """The file that says where input state ends; ``None`` where there is only one side to go to."""
+    if not is_checkpoint(run.recovery.target) or run.recovery.options.get(OUTPUT_DOWNSTREAM):
         return None
-    uri = drive.workspace.attempt(drive.epoch, str(drive.phase), "sides.msgpack")
-    return [uri, write_columns(uri, borders(drive.plan, scanned_by(drive)).to_columns())]
+    uri = run.workspace.attempt(run.epoch, str(run.phase), "sides.msgpack")
+    return StoredColumns(uri, write_columns(uri, borders(run.plan, scanned_by(run)).to_columns()))
 
 
-def _borders(plan: Plan, unit: Mapping[str, Any]) -> Borders | None:
-    if "sides" not in unit:
-        return None
-    return Borders.from_columns(read_columns(*unit["sides"])).of_subtask(plan, unit["subtask"])
+def _borders(plan: Plan, unit: DrainUnit) -> Borders | None:
+    return None if unit.sides is None else Borders.from_columns(unit.sides.read()).of_subtask(plan, unit.subtask)
 
 
-def watch(drive: Drive, job: Job, units: Mapping[str, Any]) -> DrainWatch:
+def watch(run: PhaseRun, job: Job, units: Mapping[str, DrainUnit]) -> DrainWatch:
     """Recovery checkpoints while the units run."""
-    return DrainWatch(drive, job, units)
+    return DrainWatch(run, job, units)
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
+def finish(run: PhaseRun, results: Sequence[DrainResult]) -> Finished:
     """The prepared output holds what was spilled, in order. The end is a recovery checkpoint too: the last one."""
-    plan, ledger = drive.plan, drained_by(drive)
-    require_equal("drain", spilled_by(drive), ledger, line_key(plan))
-    number, record_last = last_checkpoint(drive)
-    held = drive.repository.spill_sets(drive.recovery.id)
+    plan, ledger = run.plan, drained_by(run)
+    require_equal("drain", spilled_by(run), ledger, line_key(plan))
+    number, record_last = last_checkpoint(run)
+    held = run.repository.spill_sets(run.recovery.id)
 
     def record(transaction: FencedTransaction) -> None:
-        transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False))
+        transaction.add_ledger(run.phase, summed_lines(plan, ledger, by_channel=False))
         record_last(transaction)
         for each in held:
             transaction.release_grant(each.id, DRAIN)
@@ -109,44 +109,44 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
         {
             "records": ledger.records,
             "checkpoints": number,
-            **_routing(drive, results),
+            **_routing(run, results),
             **recorded(plan, ledger, by_channel=False),
         },
         record,
-        lambda: delete_released(drive.repository, drive.recovery.id),
+        lambda: delete_released(run.repository, run.recovery.id),
     )
 
 
-def _routing(drive: Drive, results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _routing(run: PhaseRun, results: Sequence[DrainResult]) -> dict[str, dict[str, int]]:
     """The ways that the bytes of all subtasks took, those that `spill` wrote to disks among them; left out where an
     earlier version did some of it, which counted nothing.
     """
-    spilled = drive.results(Phase.SPILL)
-    if not all(ROUTING in each for each in results) or not all("on_disk" in each for each in spilled):
+    ways = [each.routing for each in results]
+    written = [each.on_disk for each in run.results(SpillResult)]
+    if None in ways or None in written:
         return {}
-    found = {field.name: sum(each[ROUTING][field.name] for each in results) for field in fields(Routing)}
-    written = sum(each["on_disk"] for each in spilled)
-    return {ROUTING: {**found, "spilled": found["spilled"] + written}}
+    found = {field.name: sum(getattr(each, field.name) for each in ways) for field in fields(Routing)}
+    return {ROUTING: {**found, "spilled": found["spilled"] + sum(filter(None, written))}}
 
 
-def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], None]]:
+def last_checkpoint(run: PhaseRun) -> tuple[int, Callable[[FencedTransaction], None]]:
     """The number of the checkpoint that ends the drain, and what records it. Requests still pending when the drain
     finishes are answered with it.
     """
-    rows = prepared_rows(drive)
-    number = 1 + max((row.checkpoint_id for row in drive.repository.checkpoints(drive.recovery.id)), default=0)
-    finished = finished_subtasks(drive)
+    rows = prepared_rows(run)
+    number = 1 + max((row.checkpoint_id for row in run.repository.checkpoints(run.recovery.id)), default=0)
+    finished = finished_subtasks(run)
     outputs = {subtask: each.output for subtask, each in finished.items()}
     entries = (
-        new_output(number, outputs, rows.settled) if is_per_checkpoint(drive.recovery) else all_output(number, outputs)
+        new_output(number, outputs, rows.settled) if is_per_checkpoint(run.recovery) else all_output(number, outputs)
     )
-    manifest, sha256 = write_manifest(drive, number, [each.entry for each in finished.values()])
+    manifest, sha256 = write_manifest(run, number, [each.entry for each in finished.values()])
 
     def record(transaction: FencedTransaction) -> None:
         transaction.begin_checkpoint(number)
-        record_output(transaction, drive, entries, number, rows.stray, final=True)
-        waiting = _waiting_commands(drive)
-        complete(transaction, drive, number, manifest, sha256, {"kept": bool(waiting)})
+        record_output(transaction, run, entries, number, rows.stray, final=True)
+        waiting = _waiting_commands(run)
+        complete(transaction, run, number, manifest, sha256, {"kept": bool(waiting)})
         for command in waiting:
             reply = {"checkpoint": number, "manifest": manifest}
             transaction.answer_command(command.id, CommandState.DONE, reply)
@@ -154,13 +154,13 @@ def last_checkpoint(drive: Drive) -> tuple[int, Callable[[FencedTransaction], No
     return number, record
 
 
-def _waiting_commands(drive: Drive) -> list[Command]:
-    commands = drive.repository.commands(drive.recovery.id)
+def _waiting_commands(run: PhaseRun) -> list[Command]:
+    commands = run.repository.commands(run.recovery.id)
     return [each for each in commands if each.kind == CHECKPOINT and each.answered_at is None]
 
 
-def _sealed(drive: Drive) -> list[SpillSet]:
-    sets = drive.repository.spill_sets(drive.recovery.id)
+def _sealed(run: PhaseRun) -> list[SpillSet]:
+    sets = run.repository.spill_sets(run.recovery.id)
     return [each for each in sets if each.state is SpillSetState.SEALED]
 
 
@@ -169,17 +169,16 @@ def rounds(job: Job) -> list[Job]:
     return [replace(job, stage=stage) for stage in range(len(job.drain_order))]
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome | None:
+def execute(job: Job, plan: Plan, unit: DrainUnit, name: str) -> Outcome[DrainResult] | None:
     """Drain the subtask from where it is; ``None`` if it goes on in a later round. A spill set that is lost or damaged
     is made again from the checkpoint.
     """
-    key, subtask = name.partition("-")[0], int(unit["subtask"])
-    manifest, again = str(unit["manifest"]), 0
-    entry = base_of(unit)
+    key, subtask = name.partition("-")[0], unit.subtask
+    manifest, again = unit.manifest, 0
     snapshots = Snapshots(job.directory)
 
     def base() -> Cut:
-        return Cut(START, manifest) if entry is None else replace(entry.read(), manifest=manifest)
+        return Cut(START, manifest) if unit.base is None else replace(unit.base.read(), manifest=manifest)
 
     first: Snapshot | None = None
     while True:
@@ -199,26 +198,26 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
             if again:
                 raise
             again += 1
-            manifest = str(spill.execute(job, plan, unit["spill"], name).detail["manifest"])
+            manifest = spill.execute(job, plan, unit.spill, name).result.manifest
     return _outcome(snapshots.uri(key, final.number), first, final) if final.cut.final else None
 
 
-def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome:
+def _outcome(uri: str, first: Snapshot, final: Snapshot) -> Outcome[DrainResult]:
     """The result of a unit is what its final snapshot says, whichever task made that."""
     cut, ledger = final.cut, final.cut.ledger
     entry = CutEntry.of(StoredSnapshot(final, uri, hashlib.sha256(final.encode()).hexdigest()))
-    detail = {
-        "subtask": final.subtask,
-        SNAPSHOT: msgspec.to_builtins(entry),
-        NUMBER: final.number,
-        "resumed_from": first.after,
-        "records_here": ledger.records - first.cut.ledger.records,
-        "files": [file.to_json() for file in cut.files],
-        "manifest": cut.manifest,
-        "said": cut.watermark.to_json(),
-        ROUTING: asdict(Routing.from_column((cut.columns or {}).get(ROUTING))),
-    }
-    return Outcome(ledger.records, ledger.bytes, detail, ledger.to_columns())
+    result = DrainResult(
+        subtask=final.subtask,
+        manifest=cut.manifest,
+        files=cut.files,
+        snapshot=entry,
+        snapshot_number=final.number,
+        resumed_from=first.after,
+        records_here=ledger.records - first.cut.ledger.records,
+        said=cut.watermark,
+        routing=Routing.from_column((cut.columns or {}).get(ROUTING)),
+    )
+    return Outcome(ledger.records, ledger.bytes, result, ledger.to_columns())
 
 
 def _load(plan: Plan, manifest: str, subtask: int) -> sets.SpillSet:
@@ -235,13 +234,15 @@ def _load(plan: Plan, manifest: str, subtask: int) -> sets.SpillSet:
         raise SpillLost(f"spill manifest {manifest} cannot be read", where=Where(subtask=subtask)) from error
 
 
-def drained_by(drive: Drive) -> Ledger:
+def drained_by(run: PhaseRun) -> Ledger:
     """The drain ledger, by line."""
     return join_ledgers(
-        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(drive.plan, unit.detail["ledger"])
-        for unit in drive.columns(Phase.DRAIN)
+        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(run.plan, unit.result.ledger)
+        for unit in run.outputs(DrainResult)
     )
 
+
+PHASE = PhaseDefinition(DrainResult, DrainUnit, prepare, execute, finish, watch, rounds)
 
 if __name__ == "__main__":
     from cdr_core.runtime.phase_command import main

@@ -7,10 +7,9 @@ undecoded; of the others every record is read, and its owner found. Elements tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,13 +19,12 @@ from cdr_core.channels.control_elements import SUMMED_UP, carried_by, line_rules
 from cdr_core.channels.grouping import group_ends
 from cdr_core.channels.source_index import index_of
 from cdr_core.flink.read_page import PageCounts
-from cdr_core.metadata import Phase
 from cdr_core.phases.read import MOST_CHANNELS
 from cdr_core.planning.plan import Plan
+from cdr_core.runtime.phase_definition import Finished, Outcome, PhaseDefinition
 from cdr_core.runtime.phase_ledgers import channel_key, line_key, recorded, summed_lines
 from cdr_core.runtime.phase_outputs import scanned_by, selected_by, source_ledger
 from cdr_core.runtime.selection_blocks import (
-    SplitSource,
     batch_selector,
     carrier,
     in_drain_order,
@@ -34,45 +32,44 @@ from cdr_core.runtime.selection_blocks import (
     write_blocks,
 )
 from cdr_core.runtime.unit_progress import Meter, unit_of
-from cdr_core.runtime.unit_results import SHA256
-from cdr_core.runtime.unit_runner import Finished, Job, Outcome
+from cdr_core.runtime.unit_results import FilterResult, ReadResult
+from cdr_core.runtime.unit_runner import Job
+from cdr_core.runtime.units import FilterUnit
 from cdr_core.storage import join
 from cdr_core.storage.atomic_write import making
 from cdr_core.storage.column_codec import write_columns
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 Longs = npt.NDArray[np.int64]
 
 
-def prepare(drive: Drive) -> dict[str, Any]:
+def prepare(run: PhaseRun) -> dict[str, FilterUnit]:
     """The splits that read found."""
-    whole = index_of(drive.plan.metadata_sha256).is_remote
+    whole = index_of(run.plan.metadata_sha256).is_remote
     found = [
-        msgspec.to_builtins(source)
-        for file, sha256, scanned in _scanned_files(drive)
-        for source in split_sources(scanned, file, sha256, drive.plan.split_size, whole_channels=whole)
+        source
+        for file, sha256, scanned in _scanned_files(run)
+        for source in split_sources(scanned, file, sha256, run.plan.split_size, whole_channels=whole)
     ]
     return {f"{index:05d}": source for index, source in enumerate(found)}
 
 
-def _scanned_files(drive: Drive) -> Iterator[tuple[str, str, Scanned]]:
+def _scanned_files(run: PhaseRun) -> Iterator[tuple[str, str, Scanned]]:
     """What each unit of `read` found, and the file that holds it; of an earlier version's units it is written now."""
-    rows = {row.unit: row for row in drive.repository.units(drive.recovery.id, Phase.READ)}
-    for unit in drive.columns(Phase.READ):
+    for unit in run.outputs(ReadResult):
         if unit.columns:
-            scanned = Scanned.from_columns(unit.columns, unit.detail["special"])
-            yield rows[unit.unit].manifest, unit.detail[SHA256], scanned
+            yield unit.manifest, unit.result.sha256, Scanned.from_columns(unit.columns, unit.result.special)
         else:
-            scanned = Scanned.of_dicts(unit.detail["channels"]).in_order()
-            uri = drive.workspace.attempt(drive.epoch, str(drive.phase), f"splits-{unit.unit}.msgpack")
+            scanned = Scanned.of_dicts(unit.result.channels).in_order()
+            uri = run.workspace.attempt(run.epoch, str(run.phase), f"splits-{unit.unit}.msgpack")
             yield uri, write_columns(uri, scanned.to_columns()), scanned
 
 
 def split_sources(
     scanned: Scanned, file: str, sha256: str, split_size: int, *, whole_channels: bool = False
-) -> list[SplitSource]:
+) -> list[FilterUnit]:
     """The splits in groups of about ``split_size`` bytes.
 
     With ``whole_channels`` a channel is not divided between units: on another host each would have to fetch all of it,
@@ -85,21 +82,21 @@ def split_sources(
         borders = np.append(np.append(0, np.flatnonzero(channels[1:] != channels[:-1]) + 1), len(sizes))
         sizes = np.add.reduceat(sizes, borders[:-1])
     ends = borders[group_ends(sizes, split_size, MOST_CHANNELS)].tolist() if len(sizes) else []
-    return [SplitSource(file, sha256, first, end) for first, end in zip([0, *ends[:-1]], ends, strict=False)]
+    return [FilterUnit(file, sha256, first, end) for first, end in zip([0, *ends[:-1]], ends, strict=False)]
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
+def finish(run: PhaseRun, results: Sequence[FilterResult]) -> Finished:
     """Every record of the source has exactly one owner, and every other element went where its rule says, or the phase
     fails with the channel's name.
     """
-    plan, source = drive.plan, source_ledger(scanned_by(drive))
-    ledger, kept, left = selected_by(drive)
+    plan, source = run.plan, source_ledger(scanned_by(run))
+    ledger, kept, left = selected_by(run)
     require_partition(source, ledger, plan.channels.of_lines, channel_key(plan))
     require_others("filter", "met", source, join_ledgers([kept, left]), channel_key(plan))
     require_others("filter", "wrote", _by_rule(plan, source), ledger, line_key(plan))
     pages = PageCounts()
     for result in results:
-        pages = pages.plus(PageCounts.from_json(result["page"]))
+        pages = pages.plus(result.page)
     return Finished(
         {
             "records": ledger.records,
@@ -107,7 +104,7 @@ def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
             "page": pages.to_json(),
             **recorded(plan, ledger, by_channel=False),
         },
-        lambda transaction: transaction.add_ledger(drive.phase, summed_lines(plan, ledger, by_channel=False)),
+        lambda transaction: transaction.add_ledger(run.phase, summed_lines(plan, ledger, by_channel=False)),
     )
 
 
@@ -133,13 +130,13 @@ def _fates(kept: Ledger, left: Ledger, ledger: Ledger) -> dict[str, dict[str, in
     }
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
+def execute(job: Job, plan: Plan, unit: FilterUnit, name: str) -> Outcome[FilterResult]:
     """Select the records of the unit's splits; parts and runs lie in one file, a block per new subtask."""
-    splits = load_splits(plan, SplitSource(**unit))
+    splits = load_splits(plan, unit)
     meter = Meter(job, unit_of(name), splits.ledger.bytes)
     with batch_selector(job, plan, meter.add) as (selector, alone):
         selected = in_drain_order(plan, selector.select(splits))
-        page = alone.page.counts.to_json()
+        page = alone.page.counts
     file = join(job.directory, f"selection-{name}.bin")
     with (
         carrier(job, plan, splits, name) as carries,
@@ -151,12 +148,7 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     return Outcome(
         records=ledger.records,
         bytes=ledger.bytes,
-        detail={
-            "selection": file,
-            "splits": dict(unit),
-            "page": page,
-            **({} if carries is None else {"carried": carries.uri}),
-        },
+        result=FilterResult(page=page, selection=file, splits=unit, carried="" if carries is None else carries.uri),
         columns={
             **ledger.to_columns(),
             **join_ledgers([selected.kept]).to_columns("kept_"),
@@ -165,6 +157,8 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
         },
     )
 
+
+PHASE = PhaseDefinition(FilterResult, FilterUnit, prepare, execute, finish)
 
 if __name__ == "__main__":
     from cdr_core.runtime.phase_command import main

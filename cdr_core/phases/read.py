@@ -28,6 +28,7 @@ from cdr_core.planning.dropped_records import Ranges, drops_by_channel, parse_dr
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.runtime.phase_definition import Finished, Outcome, PhaseDefinition
 from cdr_core.runtime.phase_ledgers import recorded, summed_lines
 from cdr_core.runtime.phase_outputs import EVIDENCE, scanned_by, source_ledger
 from cdr_core.runtime.quarantine import (
@@ -39,55 +40,57 @@ from cdr_core.runtime.quarantine import (
     shows_values,
 )
 from cdr_core.runtime.unit_progress import Meter, unit_of
-from cdr_core.runtime.unit_runner import Finished, Job, Outcome
+from cdr_core.runtime.unit_results import ReadResult
+from cdr_core.runtime.unit_runner import Job
+from cdr_core.runtime.units import ReadUnit
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import local_path
 from cdr_core.sweep.leftovers import PINS
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 
 MOST_CHANNELS = 1 << 16
 """Channels of a unit, however small they are: a unit's columns stay small, and progress shows."""
 
 
-def prepare(drive: Drive) -> dict[str, Any]:
+def prepare(run: PhaseRun) -> dict[str, ReadUnit]:
     """Make the plan, which every later attempt works by, and pack its channels into units."""
-    recovery = drive.recovery
+    recovery = run.recovery
     if recovery.plan_uri is None:
         checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
         wish = parse_parallelism(recovery.parallelism)
-        plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, drive.settings.split_size)
+        plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, run.settings.split_size)
         refuse_shared_chunks(checkpoint)
         refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
-        evidence = _evidence(recovery, checkpoint, plan, shown=drive.settings.show_samples)
+        evidence = _evidence(recovery, checkpoint, plan, shown=run.settings.show_samples)
         refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
         plan = relax_key_checks(plan, evidence)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
-        sources = _pin_source(drive, checkpoint)
-        uri = drive.workspace.attempt(drive.epoch, "plan.json")
+        sources = _pin_source(run, checkpoint)
+        uri = run.workspace.attempt(run.epoch, "plan.json")
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
-        with drive.fenced() as transaction:
+        with run.fenced() as transaction:
             facts = {EVIDENCE: [each.to_json() for each in evidence], "source_modified": modified.isoformat()}
             transaction.save_plan(plan.sha256, uri, summary(plan) | facts | {SOURCES: sources})
-    drops = drops_by_channel(drive.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
-    return with_drops(units(drive.plan), drops)
+    drops = drops_by_channel(run.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
+    return with_drops(units(run.plan), drops)
 
 
-def _pin_source(drive: Drive, checkpoint: Checkpoint) -> str:
+def _pin_source(run: PhaseRun, checkpoint: Checkpoint) -> str:
     """Note every object that holds channel state, and pin those that can be pinned, before a byte of them is read.
     Every attempt reads these very objects.
     """
-    metadata = join(drive.recovery.source.uri, METADATA_FILE)
+    metadata = join(run.recovery.source.uri, METADATA_FILE)
     files = [uri for operator in checkpoint.metadata.operators for uri in state_files(checkpoint, operator)]
     uris = [uri for uri in dict.fromkeys((metadata, *files)) if is_local(uri) or is_remote(uri)]
-    own = drive.workspace.attempt(drive.epoch, str(drive.phase))
+    own = run.workspace.attempt(run.epoch, str(run.phase))
     pins = local_path(join(own, PINS)) if is_local(own) else None
-    index = make_index(uris, pins, immutable=drive.settings.source_immutable)
+    index = make_index(uris, pins, immutable=run.settings.source_immutable)
     reach("read.pinned")
     uri = join(own, "sources.json")
     storage_for(uri).create(uri, index.encode())
@@ -116,48 +119,47 @@ def summary(plan: Plan) -> dict[str, Any]:
     }
 
 
-def finish(drive: Drive, results: Sequence[Mapping[str, Any]]) -> Finished:
+def finish(run: PhaseRun, _: Sequence[ReadResult]) -> Finished:
     """The source ledger: every channel of the plan exactly once, or something would be lost without a trace."""
-    scanned = scanned_by(drive)
-    require_every_channel(drive.plan, scanned)
-    require_all_bytes(drive.plan, scanned)
-    refuse_wrong_spec(drive.plan, scanned)
+    scanned = scanned_by(run)
+    require_every_channel(run.plan, scanned)
+    require_all_bytes(run.plan, scanned)
+    refuse_wrong_spec(run.plan, scanned)
     ledger, aside = source_ledger(scanned), quarantined(scanned)
     return Finished(
         {
             "records": ledger.records,
-            "channels": len(drive.plan.channels),
+            "channels": len(run.plan.channels),
             "quarantined": len(aside),
             "quarantine": directories(aside),
-            **recorded(drive.plan, ledger),
+            **recorded(run.plan, ledger),
         },
-        lambda transaction: transaction.add_ledger(drive.phase, summed_lines(drive.plan, ledger)),
+        lambda transaction: transaction.add_ledger(run.phase, summed_lines(run.plan, ledger)),
     )
 
 
-def units(plan: Plan) -> dict[str, Any]:
+def units(plan: Plan) -> dict[str, ReadUnit]:
     """Stretches of the plan's channels, of about its split size and at most so many channels."""
     ends = group_ends(plan.channels.bytes, plan.split_size, MOST_CHANNELS)
     begins = [0, *ends[:-1].tolist()] if len(ends) else []
     return {
-        f"{index:05d}": {"first": begin, "end": end}
+        f"{index:05d}": ReadUnit(begin, end)
         for index, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True))
     }
 
 
-def with_drops(of: Mapping[str, Any], drops: Mapping[int, Ranges]) -> dict[str, Any]:
+def with_drops(of: Mapping[str, ReadUnit], drops: Mapping[int, Ranges]) -> dict[str, ReadUnit]:
     """The units, each with the positions that are to be left out of its channels."""
-    found = {name: dict(unit) for name, unit in of.items()}
+    found: dict[str, dict[int, Ranges]] = {name: {} for name in of}
     for number, ranges in drops.items():
-        unit = next(unit for unit in found.values() if unit["first"] <= number < unit["end"])
-        unit.setdefault("drops", {})[str(number)] = ranges
-    return found
+        found[next(name for name, unit in of.items() if unit.first <= number < unit.end)][number] = ranges
+    return {name: ReadUnit(unit.first, unit.end, found[name]) for name, unit in of.items()}
 
 
-def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome:
+def execute(job: Job, plan: Plan, unit: ReadUnit, name: str) -> Outcome[ReadResult]:
     """Scan the unit's channels; with ``on_corrupt quarantine`` what is damaged is put aside instead of failing."""
-    drops = {int(number): ranges for number, ranges in unit.get("drops", {}).items()}
-    numbers = np.arange(unit["first"], unit["end"])
+    drops = unit.drops
+    numbers = np.arange(unit.first, unit.end)
     meter = Meter(job, unit_of(name), int(plan.channels.bytes[numbers].sum()))
     salvages = job.on_corrupt == QUARANTINE
     # A split of a channel that has one owner can be a segment of the drain, which reads it where it lies.
@@ -183,10 +185,12 @@ def execute(job: Job, plan: Plan, unit: Mapping[str, Any], name: str) -> Outcome
     return Outcome(
         records=scanned.ledger.records,
         bytes=int(scanned.channels["size"].sum()),
-        detail={"special": list(scanned.special)},
+        result=ReadResult(special=tuple(scanned.special)),
         columns=scanned.to_columns(),
     )
 
+
+PHASE = PhaseDefinition(ReadResult, ReadUnit, prepare, execute, finish)
 
 if __name__ == "__main__":
     from cdr_core.runtime.phase_command import main

@@ -7,13 +7,14 @@ result.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from cdr_core.channels.source_index import use_index
 from cdr_core.channels.table_shapes import TableShape
@@ -25,7 +26,6 @@ from cdr_core.metadata import (
     DRAIN_ORDER,
     SOURCES,
     AttemptState,
-    Command,
     FencedTransaction,
     Phase,
     Recovery,
@@ -34,13 +34,14 @@ from cdr_core.metadata import (
 )
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.executor_backend import Workers
+from cdr_core.runtime.phase_definition import Watch, definition_of
 from cdr_core.runtime.pin_file import unpin
 from cdr_core.runtime.table_shape_choice import stored_shape
 from cdr_core.runtime.unit_progress import read_meters
-from cdr_core.runtime.unit_results import SHA256, SUFFIX, UnitResult, is_of_phase, unit_results
-from cdr_core.runtime.unit_runner import FETCHED, Finished, Job, load_plan
+from cdr_core.runtime.unit_results import SUFFIX, R, UnitOutput, is_of_phase, unit_outputs, unit_results
+from cdr_core.runtime.unit_runner import Job, load_plan, write_units
 from cdr_core.runtime.version_check import refuse_other_version
-from cdr_core.runtime.workspace import Workspace, write_json
+from cdr_core.runtime.workspace import Workspace
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.storage import storage_for
 from cdr_core.storage.column_codec import decode_columns
@@ -70,7 +71,7 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-class Drive:
+class PhaseRun:
     """One attempt at one phase of one recovery."""
 
     def __init__(
@@ -95,14 +96,13 @@ class Drive:
         """A transaction that only the newest attempt can have."""
         return self.repository.fenced(self.recovery.id, self.epoch)
 
-    def results(self, phase: Phase) -> list[dict[str, Any]]:
+    def results(self, kind: type[R]) -> list[R]:
         """What the rows say of the units of a finished phase, in unit order."""
-        rows = sorted(self.repository.units(self.recovery.id, phase), key=lambda row: row.unit)
-        return [dict(row.result) for row in rows if is_of_phase(row.unit)]
+        return unit_results(self.repository, self.recovery.id, kind)
 
-    def columns(self, phase: Phase) -> Iterator[UnitResult]:
+    def outputs(self, kind: type[R]) -> Iterator[UnitOutput[R]]:
         """What the units of a phase left, in unit order, with their columns, one after another."""
-        return unit_results(self.repository, self.recovery.id, phase)
+        return unit_outputs(self.repository, self.recovery.id, kind)
 
     @property
     def sources(self) -> str:
@@ -149,31 +149,6 @@ class Drive:
         return stored_shape(self.recovery)
 
 
-class Watch(Protocol):
-    """What a phase does in its driver while its units run, besides recording them. It is entered before they begin, and
-    left when all of them are recorded or something was raised.
-    """
-
-    def __enter__(self) -> Watch: ...
-
-    def __exit__(self, *raised: Any) -> None: ...
-
-    def accept(self, unit: str, detail: Mapping[str, Any]) -> None:
-        """A finished unit is about to be recorded; raise to refuse it."""
-
-    def end_round(self, poll: Callable[[], None]) -> None:
-        """All tasks of a round before the last have ended. ``poll`` is the driver's, to be called while waiting."""
-
-    def settle(self, poll: Callable[[], None]) -> None:
-        """All units are recorded; wait for what must happen before the phase can end."""
-
-    def poll(self) -> None:
-        """One round, after the finished units were recorded."""
-
-    def command(self, command: Command) -> None:
-        """A command that a user asked for; the phase that takes it answers it."""
-
-
 class Recorder:
     """Moves result manifests into the database, in fenced transactions, while the job runs.
 
@@ -182,20 +157,21 @@ class Recorder:
 
     def __init__(
         self,
-        drive: Drive,
+        run: PhaseRun,
         job: Job,
         total: tuple[int, int | None],
         report: Report,
         *,
         redo: bool,
-        watch: Watch | None = None,
+        watch: Watch[Any] | None = None,
     ) -> None:
-        self._drive, self._job, self._report = drive, job, report
+        self._run, self._job, self._report = run, job, report
+        self._definition = definition_of(run.phase)
         self._total, self._total_bytes = total
         self._watch = watch
         self._storage = storage_for(job.results)
-        rows = drive.repository.units(drive.recovery.id, drive.phase)
-        kept = [row for row in rows if not redo or row.epoch == drive.epoch]
+        rows = run.repository.units(run.recovery.id, run.phase)
+        kept = [row for row in rows if not redo or row.epoch == run.epoch]
         self.recorded = {row.unit for row in kept}
         self._outdated = {row.unit for row in rows} - self.recorded
         self._records, self._bytes = sum(row.records for row in kept), sum(row.bytes for row in kept)
@@ -215,9 +191,9 @@ class Recorder:
     def _obey(self) -> None:
         """Do what users asked for meanwhile; asking at all shows whether this attempt is still the one."""
         running = {unit: done for unit, done in read_meters(self._job).items() if unit not in self.recorded}
-        with self._drive.fenced() as transaction:
-            transaction.set_running(self._drive.phase, running)
-            transaction.refuse_overdue(self._drive.settings.checkpoint_timeout)
+        with self._run.fenced() as transaction:
+            transaction.set_running(self._run.phase, running)
+            transaction.refuse_overdue(self._run.settings.checkpoint_timeout)
             taken = transaction.take_commands() if self._watch is not None else transaction.take_commands(CANCEL)
             cancelled = any(command.kind == CANCEL for command in taken)
             others = [command for command in taken if command.kind != CANCEL]
@@ -226,7 +202,7 @@ class Recorder:
         self._last_asked = time.monotonic()
         self.report(running)
         if cancelled:
-            raise Cancelled(f"recovery {self._drive.recovery.id} was cancelled by its user")
+            raise Cancelled(f"recovery {self._run.recovery.id} was cancelled by its user")
         if self._watch is not None:
             for command in others:
                 self._watch.command(command)
@@ -237,15 +213,15 @@ class Recorder:
         for unit, manifest in found:
             data = storage_for(manifest).read(manifest)
             values[unit], _ = decode_columns(data)
-            values[unit]["detail"][SHA256] = hashlib.sha256(data).hexdigest()
+            values[unit]["detail"]["sha256"] = hashlib.sha256(data).hexdigest()
             if self._watch is not None:
-                self._watch.accept(unit, values[unit]["detail"])
+                self._watch.accept(unit, msgspec.convert(values[unit]["detail"], self._definition.result))
         reach(f"{self._job.phase}.before-record")
-        with self._drive.fenced() as transaction:
+        with self._run.fenced() as transaction:
             for unit, manifest in found:
                 record = transaction.redo_unit if unit in self._outdated else transaction.record_unit
                 value = values[unit]
-                record(self._drive.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
+                record(self._run.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
         reach(f"{self._job.phase}.after-record")
         for unit, value in values.items():
             self.recorded.add(unit)
@@ -279,38 +255,38 @@ def run_phase(
     report: Report,
 ) -> Mapping[str, Any]:
     """Run a phase under an epoch that was taken for it. Failures are recorded, unless a newer attempt took over."""
-    drive = Drive(repository, repository.recovery(recovery_id), phase, epoch, settings)
+    run = PhaseRun(repository, repository.recovery(recovery_id), phase, epoch, settings)
 
     def work() -> Mapping[str, Any]:
-        return _run(drive, workers, report)
+        return _run(run, workers, report)
 
-    result = run_attempt(drive, workers, work)
+    result = run_attempt(run, workers, work)
     if phase.successor is None:
-        workers.end(drive)
-        unpin(drive.recovery)
+        workers.end(run)
+        unpin(run.recovery)
     return result
 
 
-def run_attempt(drive: Drive, workers: Workers, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+def run_attempt(run: PhaseRun, workers: Workers, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
     """Do the work of an attempt, whose failure is recorded unless a newer attempt took over."""
     try:
-        _refuse_other_host(drive)
-        refuse_other_version(drive.recovery, drive.phase)
+        _refuse_other_host(run)
+        refuse_other_version(run.recovery, run.phase)
         return work()
     except Fenced:
         raise
     except Cancelled:
-        workers.end(drive)
-        unpin(drive.recovery)
+        workers.end(run)
+        unpin(run.recovery)
         raise
     except CdrError as error:
-        _record_failure(drive, str(error))
+        _record_failure(run, str(error))
         if not error.retry_helps:
-            workers.end(drive)
+            workers.end(run)
         raise
     except Exception as error:
-        _record_failure(drive, f"{type(error).__name__}: {error}")
-        raise JobFailed(f"phase {drive.phase} failed: {type(error).__name__}: {error}") from error
+        _record_failure(run, f"{type(error).__name__}: {error}")
+        raise JobFailed(f"phase {run.phase} failed: {type(error).__name__}: {error}") from error
 
 
 def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Mapping[str, Any]:
@@ -319,114 +295,113 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
     return dict(row.result or {})
 
 
-def _run(drive: Drive, workers: Workers, report: Report) -> Mapping[str, Any]:
-    workers.start(drive)
-    sweep_before(drive)
-    forget_earlier_units(drive)
-    module: Any = importlib.import_module(f"cdr_core.phases.{drive.phase}")
-    use_index(drive.recovery.source.metadata_sha256, drive.sources)
-    units: dict[str, Any] = module.prepare(drive)
-    total = len(units), _expected_bytes(drive)
-    with drive.fenced() as transaction:
-        transaction.set_total(drive.phase, *total)
-    job = drive.job()
-    redo = getattr(module, "CHECKS_ANEW", False)
-    watch: Watch | None = module.watch(drive, job, units) if hasattr(module, "watch") else None
-    recorder = Recorder(drive, job, total, report, redo=redo, watch=watch)
+def _run(run: PhaseRun, workers: Workers, report: Report) -> Mapping[str, Any]:
+    workers.start(run)
+    sweep_before(run)
+    forget_earlier_units(run)
+    phase = definition_of(run.phase)
+    use_index(run.recovery.source.metadata_sha256, run.sources)
+    units = phase.prepare(run)
+    total = len(units), _expected_bytes(run)
+    with run.fenced() as transaction:
+        transaction.set_total(run.phase, *total)
+    job = run.job()
+    watch = None if phase.watch is None else phase.watch(run, job, units)
+    recorder = Recorder(run, job, total, report, redo=phase.checks_anew, watch=watch)
     with watch or nullcontext():
         if watch is not None:
-            for early in module.rounds(job):
-                run_round(drive, workers, recorder, early, units)
+            for early in phase.rounds(job):
+                run_round(run, workers, recorder, early, units)
                 watch.end_round(recorder.poll)
-        do_units(drive, workers, recorder, job, units)
+        do_units(run, workers, recorder, job, units)
         if watch is not None:
             watch.settle(recorder.poll)
-    results = drive.results(drive.phase)
-    finished: Finished = module.finish(drive, results)
-    fetched = sum(result.get(FETCHED, 0) for result in results)
-    result = {**finished.result, **({FETCHED: fetched} if fetched else {})}
-    reach(f"{drive.phase}.before-done")
-    with drive.fenced() as transaction:
+    results = run.results(phase.result)
+    finished = phase.finish(run, results)
+    fetched = sum(result.fetched_bytes for result in results)
+    result = {**finished.result, **({"fetched_bytes": fetched} if fetched else {})}
+    reach(f"{run.phase}.before-done")
+    with run.fenced() as transaction:
         finished.record(transaction)
-        transaction.finish_phase(drive.phase, result)
-    reach(f"{drive.phase}.after-done")
+        transaction.finish_phase(run.phase, result)
+    reach(f"{run.phase}.after-done")
     with suppress(CdrError, OSError):
         finished.clean_up()
     return result
 
 
-def do_units(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
+def do_units(run: PhaseRun, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
     """Have every unit done that is not recorded yet; afterwards all of them are."""
-    write_json(job.units, units)
+    write_units(job, units)
     recorder.report()
     pending = [unit for unit in units if unit not in recorder.recorded]
     if pending:
-        workers.run(drive, job.to_json(), pending, recorder.poll)
+        workers.run(run, job.to_json(), pending, recorder.poll)
         recorder.poll()
     missing = sorted(set(units) - recorder.recorded)
     if missing:
-        raise JobFailed(f"phase {drive.phase} ended without a result of unit {missing[0]}")
+        raise JobFailed(f"phase {run.phase} ended without a result of unit {missing[0]}")
 
 
-def run_round(drive: Drive, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
+def run_round(run: PhaseRun, workers: Workers, recorder: Recorder, job: Job, units: Mapping[str, Any]) -> None:
     """Have a part of every unit done that is not recorded yet; none of them is recorded by that."""
-    write_json(job.units, units)
+    write_units(job, units)
     pending = [unit for unit in units if unit not in recorder.recorded]
     if pending:
-        workers.run(drive, job.to_json(), pending, recorder.poll)
+        workers.run(run, job.to_json(), pending, recorder.poll)
 
 
-def forget_earlier_units(drive: Drive) -> None:
+def forget_earlier_units(run: PhaseRun) -> None:
     """Units of a phase that an earlier version began: this one cuts its work in another way, and does it all again.
 
     Drained subtasks stay: their output may be published. Commit looks at everything anew anyway.
     """
-    if drive.phase in (Phase.DRAIN, Phase.COMMIT):
+    if run.phase in (Phase.DRAIN, Phase.COMMIT):
         return
-    rows = drive.repository.units(drive.recovery.id, drive.phase)
-    earlier = [row.unit for row in rows if SHA256 not in row.result and is_of_phase(row.unit)]
+    rows = run.repository.units(run.recovery.id, run.phase)
+    earlier = [row.unit for row in rows if "sha256" not in row.result and is_of_phase(row.unit)]
     if earlier:
-        with drive.fenced() as transaction:
-            transaction.forget_units(drive.phase, earlier)
+        with run.fenced() as transaction:
+            transaction.forget_units(run.phase, earlier)
 
 
-def sweep_before(drive: Drive) -> None:
+def sweep_before(run: PhaseRun) -> None:
     """Older attempts may have left files that no row names: those that failed or were overtaken, and those that went
     well but had tasks done twice. Such a task's spilled data would take room in the tiers through drain and commit.
     """
-    attempts = drive.repository.attempts(drive.recovery.id)
+    attempts = run.repository.attempts(run.recovery.id)
     failed = any(attempt.state in (AttemptState.FAILED, AttemptState.FENCED) for attempt in attempts)
-    if failed or drive.phase in (Phase.DRAIN, Phase.COMMIT):
-        sweep_recovery(drive.repository, drive.recovery.id, drive.settings)
+    if failed or run.phase in (Phase.DRAIN, Phase.COMMIT):
+        sweep_recovery(run.repository, run.recovery.id, run.settings)
 
 
-def _expected_bytes(drive: Drive) -> int:
+def _expected_bytes(run: PhaseRun) -> int:
     """About how many bytes the phase will have handled: for an estimate of the time left, and for nothing else."""
-    if drive.phase in (Phase.READ, Phase.FILTER):
-        return int(drive.plan.channels.bytes.sum())
-    if drive.phase is Phase.COMMIT:
-        return sum(entry.bytes for entry in drive.repository.prepared(drive.recovery.id))
-    rows = {row.name: row for row in drive.repository.phases(drive.recovery.id)}
-    assert drive.phase.predecessor is not None, "only read has none"
-    return rows[drive.phase.predecessor].bytes_done
+    if run.phase in (Phase.READ, Phase.FILTER):
+        return int(run.plan.channels.bytes.sum())
+    if run.phase is Phase.COMMIT:
+        return sum(entry.bytes for entry in run.repository.prepared(run.recovery.id))
+    rows = {row.name: row for row in run.repository.phases(run.recovery.id)}
+    assert run.phase.predecessor is not None, "only read has none"
+    return rows[run.phase.predecessor].bytes_done
 
 
-def _refuse_other_host(drive: Drive) -> None:
+def _refuse_other_host(run: PhaseRun) -> None:
     """A local workspace exists on one host only; another one would find nothing and must not take that for empty."""
-    owner = drive.recovery.host_id
+    owner = run.recovery.host_id
     if owner is not None and owner != host_id():
         raise Refused(
-            f"the workspace of recovery {drive.recovery.id} is on another host",
+            f"the workspace of recovery {run.recovery.id} is on another host",
             hint="run it there, or start a recovery to another target here",
         )
 
 
-def _record_failure(drive: Drive, error: str) -> None:
+def _record_failure(run: PhaseRun, error: str) -> None:
     """Best effort: the error itself must reach the user even when the database is away. An attempt that was overtaken
     is fenced, whatever else it ran into: its successor may have swept its files.
     """
     try:
-        with drive.fenced() as transaction:
+        with run.fenced() as transaction:
             transaction.fail_attempt(error)
     except Fenced:
         raise

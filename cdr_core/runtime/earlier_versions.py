@@ -22,7 +22,7 @@ from cdr_core.spill.spill_set import SpillSet
 if TYPE_CHECKING:
     from cdr_core.metadata import CommitLogEntry
     from cdr_core.planning.plan import Plan
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 Longs = npt.NDArray[np.int64]
 
@@ -50,18 +50,18 @@ def ledger_of_entries(plan: Plan, entries: Sequence[Mapping[str, Any]]) -> Ledge
     return join_ledgers([_row(line, entry) for line, entry in rows])
 
 
-def adopted_proof(drive: Drive, entry: CommitLogEntry | None, name: str, ledger: Ledger) -> dict[str, Any] | None:
+def adopted_proof(run: PhaseRun, entry: CommitLogEntry | None, name: str, ledger: Ledger) -> dict[str, Any] | None:
     """The proof that an earlier version stored before it began this very commit, if what it says of the ledger is true
     of this one: the target may show the commit with its SHA-256. ``None`` = there is none.
 
     ``entry`` is the commit's entry in the log, if it was begun.
     """
-    stored = None if entry is None else drive.repository.proof(drive.recovery.id, entry.proof_sha256)
+    stored = None if entry is None else run.repository.proof(run.recovery.id, entry.proof_sha256)
     proof: dict[str, Any] = json.loads(stored.body) if stored is not None else {}
     if proof.get("version") != 1:
         return None
-    key = line_key(drive.plan)
-    require_equal("commit", ledger_of_entries(drive.plan, proof["ledgers"][name]), ledger.without_others(), key)
+    key = line_key(run.plan)
+    require_equal("commit", ledger_of_entries(run.plan, proof["ledgers"][name]), ledger.without_others(), key)
     return proof
 
 

@@ -21,7 +21,7 @@ from cdr_core.spark.session import open_session, preload
 from cdr_core.spark.units import run_units
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 CONNECT = "connect"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -31,13 +31,13 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 class Workers(Protocol):
     """What a driver needs of whoever does its units. Tests of single steps do them in their own process."""
 
-    def start(self, drive: Drive) -> None:
+    def start(self, run: PhaseRun) -> None:
         """Stop what an earlier attempt left running, and get ready while the driver still plans."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, run: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         """Do every unit; ``on_poll`` is called while that goes on, and what it raises stops the work."""
 
-    def end(self, drive: Drive) -> None:
+    def end(self, run: PhaseRun) -> None:
         """The recovery needs nobody any more."""
 
 
@@ -57,27 +57,27 @@ class SparkWorkers:
     def __exit__(self, *raised: Any) -> None:
         self._stack.__exit__(*raised)
 
-    def start(self, drive: Drive) -> None:
+    def start(self, run: PhaseRun) -> None:
         if not self._embedded or self._started:
             return
         self._started = True
-        running = find_server(self._directory(drive))
+        running = find_server(self._directory(run))
         if running is not None and running.is_current:  # start_server ends one of other code
             interrupt(running)
-        start_server(self._spec(drive))
+        start_server(self._spec(run))
         preload()
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, run: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         if self._session is None:
-            self._session = self._stack.enter_context(self._open(drive))
+            self._session = self._stack.enter_context(self._open(run))
         run_units(self._session, run_unit, payload, units, on_poll=on_poll, after=end_task)
 
-    def end(self, drive: Drive) -> None:
+    def end(self, run: PhaseRun) -> None:
         if not self._embedded:
             return
         self._stack.close()
         self._session, self._started = None, False
-        running = find_server(self._directory(drive))
+        running = find_server(self._directory(run))
         if running is not None:
             stop_server(running)
 
@@ -85,12 +85,12 @@ class SparkWorkers:
     def _embedded(self) -> bool:
         return self._settings.spark == CONNECT and SUBMITTED not in os.environ
 
-    def _directory(self, drive: Drive) -> Path:
-        return self._settings.home / "spark" / drive.recovery.id
+    def _directory(self, run: PhaseRun) -> Path:
+        return self._settings.home / "spark" / run.recovery.id
 
-    def _spec(self, drive: Drive) -> ServerSpec:
+    def _spec(self, run: PhaseRun) -> ServerSpec:
         return ServerSpec(
-            directory=self._directory(drive),
+            directory=self._directory(run),
             home=self._settings.home,
             cores=self._settings.spark_cores,
             idle_seconds=self._settings.spark_idle,
@@ -98,22 +98,22 @@ class SparkWorkers:
         )
 
     @contextmanager
-    def _open(self, drive: Drive) -> Iterator[Any]:
+    def _open(self, run: PhaseRun) -> Iterator[Any]:
         if SUBMITTED in os.environ:
             from pyspark.sql import SparkSession
 
             yield SparkSession.builder.appName("cdr").getOrCreate()
         elif self._embedded:
-            handle = wait_ready(self._spec(drive))
-            with drive.fenced() as transaction:
+            handle = wait_ready(self._spec(run))
+            with run.fenced() as transaction:
                 transaction.set_server(json.loads(handle.to_json()))
             with open_session(CONNECT, home=self._settings.home, handle=handle) as session:
                 yield session
         else:
             conf = share_of_cluster(self._settings)
             with open_session(self._settings.spark, home=self._settings.home, conf=conf) as session:
-                with drive.fenced() as transaction:
-                    transaction.set_server(driver_ui(session, drive.epoch))
+                with run.fenced() as transaction:
+                    transaction.set_server(driver_ui(session, run.epoch))
                 yield session
 
 

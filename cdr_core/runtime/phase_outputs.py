@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from cdr_core.audit.ledger import Ledger, join_ledgers
 from cdr_core.channels.batch_scan import Scanned
 from cdr_core.evidence.spec_evidence import ExchangeEvidence
-from cdr_core.metadata import Phase
 from cdr_core.runtime.earlier_versions import accounts_of, ledger_of_entries
-from cdr_core.runtime.unit_results import UnitResult
+from cdr_core.runtime.unit_results import FilterResult, ReadResult, SpillResult, UnitOutput
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 EVIDENCE = "evidence"
 """In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
@@ -26,18 +25,18 @@ def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:
     return None if found is None else tuple(map(ExchangeEvidence.from_json, found))
 
 
-def scanned_by(drive: Drive) -> Scanned:
+def scanned_by(run: PhaseRun) -> Scanned:
     """What the units of `read` found, by channel."""
-    return scanned_in(drive.columns(Phase.READ))
+    return scanned_in(run.outputs(ReadResult))
 
 
-def scanned_in(results: Iterable[UnitResult]) -> Scanned:
+def scanned_in(outputs: Iterable[UnitOutput[ReadResult]]) -> Scanned:
     """What units of `read` found, by channel; earlier versions left a value per channel."""
     parts = [
-        Scanned.from_columns(unit.columns, unit.detail["special"])
+        Scanned.from_columns(unit.columns, unit.result.special)
         if unit.columns
-        else Scanned.of_dicts(unit.detail["channels"])
-        for unit in results
+        else Scanned.of_dicts(unit.result.channels)
+        for unit in outputs
     ]
     return Scanned.joined(parts or [Scanned.of_dicts([])]).in_order()
 
@@ -47,26 +46,26 @@ def source_ledger(scanned: Scanned) -> Ledger:
     return join_ledgers([scanned.ledger.moved(scanned.splits["split_channel"])])
 
 
-def selected_by(drive: Drive) -> tuple[Ledger, Ledger, Ledger]:
+def selected_by(run: PhaseRun) -> tuple[Ledger, Ledger, Ledger]:
     """The selection ledger by line; per channel the other elements that stay somewhere, and that leave the stream."""
     parts: list[Ledger] = []
     kept: list[Ledger] = []
     left: list[Ledger] = []
-    for unit in drive.columns(Phase.FILTER):
+    for unit in run.outputs(FilterResult):
         if unit.columns:
             found = [Ledger.from_columns(unit.columns, prefix) for prefix in ("", "kept_", "left_")]
         else:
-            lines = sorted(unit.detail["parts"], key=lambda part: int(part["split"]))
-            entries = ledger_of_entries(drive.plan, [part["entry"] for part in lines])
-            found = [entries, *accounts_of(drive.plan, unit.detail["accounts"])]
+            lines = sorted(unit.result.parts, key=lambda part: int(part["split"]))
+            entries = ledger_of_entries(run.plan, [part["entry"] for part in lines])
+            found = [entries, *accounts_of(run.plan, unit.result.accounts)]
         for each, ledgers in zip(found, (parts, kept, left), strict=True):
             ledgers.append(each)
     return join_ledgers(parts), join_ledgers(kept), join_ledgers(left)
 
 
-def spilled_by(drive: Drive) -> Ledger:
+def spilled_by(run: PhaseRun) -> Ledger:
     """The spill ledger, by line."""
     return join_ledgers(
-        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(drive.plan, unit.detail["ledger"])
-        for unit in drive.columns(Phase.SPILL)
+        Ledger.from_columns(unit.columns) if unit.columns else ledger_of_entries(run.plan, unit.result.ledger)
+        for unit in run.outputs(SpillResult)
     )

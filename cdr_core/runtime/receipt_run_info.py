@@ -15,16 +15,16 @@ from cdr_core.spill.router import ROUTING
 if TYPE_CHECKING:
     from cdr_core.channels.batch_scan import Scanned
     from cdr_core.metadata import PhaseProgress, Recovery, RecoveryCheckpoint
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 TOUCHING_RECORDS = ("numba", "numpy", "pyarrow", "pyspark", "google-crc32c")
 """Libraries whose version may matter when a receipt is looked at years later."""
 
 
-def run_facts(drive: Drive, scanned: Scanned) -> dict[str, Any]:
+def run_facts(run: PhaseRun, scanned: Scanned) -> dict[str, Any]:
     """Everything but the records themselves; see ``run`` in the receipt's schema."""
-    recovery = drive.repository.recovery(drive.recovery.id)
-    phases = drive.repository.phases(recovery.id)
+    recovery = run.repository.recovery(run.recovery.id)
+    phases = run.repository.phases(recovery.id)
     return {
         "cdr": cdr_core.__version__,
         "seconds": _seconds(phases),
@@ -33,8 +33,8 @@ def run_facts(drive: Drive, scanned: Scanned) -> dict[str, Any]:
         "quarantine": quarantined(scanned),
         "fetched_bytes": sum((row.result or {}).get("fetched_bytes", 0) for row in phases),
         **_routing(phases),
-        "checkpoints": [_checkpoint(row) for row in drive.repository.checkpoints(recovery.id)],
-        "attempts": _attempts(drive, recovery),
+        "checkpoints": [_checkpoint(row) for row in run.repository.checkpoints(recovery.id)],
+        "attempts": _attempts(run, recovery),
         "versions": {"python": platform.python_version(), "spark": _version("pyspark")},
         "dependencies": {name: _version(name) for name in TOUCHING_RECORDS},
     }
@@ -69,7 +69,7 @@ def _checkpoint(row: RecoveryCheckpoint) -> dict[str, Any]:
     return value
 
 
-def _attempts(drive: Drive, recovery: Recovery) -> list[dict[str, Any]]:
+def _attempts(run: PhaseRun, recovery: Recovery) -> list[dict[str, Any]]:
     return [
         {
             "epoch": attempt.epoch,
@@ -78,7 +78,7 @@ def _attempts(drive: Drive, recovery: Recovery) -> list[dict[str, Any]]:
             "try": attempt.runner.try_number,
             "state": str(attempt.state),
         }
-        for attempt in drive.repository.attempts(recovery.id)
+        for attempt in run.repository.attempts(recovery.id)
     ]
 
 

@@ -7,7 +7,7 @@ splits of that unit again from the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import IO, Any
@@ -28,6 +28,7 @@ from cdr_core.errors import StorageError, Unreadable
 from cdr_core.kernels import channel_batches
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.unit_runner import Job
+from cdr_core.runtime.units import FilterUnit, StoredColumns
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.atomic_write import making
 from cdr_core.storage.column_codec import decode_columns, encode_columns, read_columns, read_file
@@ -43,16 +44,7 @@ PIECE = 4 << 20
 """Bytes of runs that are carried at once."""
 
 
-class SplitSource(msgspec.Struct, frozen=True):
-    """Rows ``first`` to ``end`` of the splits in the result of a unit of `read`."""
-
-    file: str
-    sha256: str
-    first: int
-    end: int
-
-
-def load_splits(plan: Plan, source: SplitSource) -> SplitRows:
+def load_splits(plan: Plan, source: FilterUnit) -> SplitRows:
     return SplitRows(plan, _scanned(source.file, source.sha256), source.first, source.end)
 
 
@@ -163,9 +155,9 @@ def batch_selector(job: Job, plan: Plan, seen: Seen | None = None) -> Iterator[t
 class Blocks:
     """The blocks of one new subtask, by the index of all selections."""
 
-    def __init__(self, job: Job, plan: Plan, subtask: int, index: str, sha256: str) -> None:
+    def __init__(self, job: Job, plan: Plan, subtask: int, index: StoredColumns) -> None:
         self._job, self._plan, self._subtask = job, plan, subtask
-        self._files, columns = _index(index, sha256)
+        self._files, columns = _index(index)
         mine = slice(*np.searchsorted(columns["subtask"], (subtask, subtask + 1)))
         self._rows = {name: column[mine] for name, column in columns.items()}
         self.made_again = 0
@@ -184,19 +176,19 @@ class Blocks:
         row = {name: int(column[number]) for name, column in self._rows.items()}
         file = self._files[row["file"]]
         try:
-            if not file["selection"]:
+            if not file.selection:
                 raise Unreadable("an earlier version left no blocks")
-            data = _checked(file["selection"], row["begin"], row["end"], row["crc32c"])
+            data = _checked(file.selection, row["begin"], row["end"], row["crc32c"])
             carried = None
             if row["carried_end"] > row["carried_begin"]:
-                place = file["carried"], row["carried_begin"], row["carried_end"]
+                place = file.carried, row["carried_begin"], row["carried_end"]
                 carried = _mapped(*place, row["carried_crc32c"])
             return decode_columns(data)[1], carried
         except (StorageError, Unreadable):
             self.made_again += 1
-            return self._select_again(SplitSource(**file["splits"])), None
+            return self._select_again(file.splits), None
 
-    def _select_again(self, source: SplitSource) -> Columns:
+    def _select_again(self, source: FilterUnit) -> Columns:
         splits = load_splits(self._plan, source)
         with batch_selector(self._job, self._plan) as (selector, _):
             selected = in_drain_order(self._plan, selector.select(splits))
@@ -224,17 +216,25 @@ def _mapped(uri: str, begin: int, end: int, crc32c: int) -> npt.NDArray[np.uint8
     return data
 
 
+class SelectionFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The files of one unit of filter. Without a ``selection`` an earlier version filtered, and left no blocks."""
+
+    splits: FilterUnit
+    selection: str = ""
+    carried: str = ""
+
+
 @lru_cache(maxsize=2)
-def _index(uri: str, sha256: str) -> tuple[list[dict[str, Any]], Columns]:
-    detail, columns = read_file(uri, sha256)
-    return detail["files"], columns
+def _index(stored: StoredColumns) -> tuple[list[SelectionFile], Columns]:
+    detail, columns = read_file(stored.uri, stored.sha256)
+    return msgspec.convert(detail["files"], list[SelectionFile]), columns
 
 
-def write_index(uri: str, units: Callable[[], Iterator[tuple[Mapping[str, Any], Columns]]]) -> bytes:
-    """The index of all selections, by new subtask: ``units`` gives what each unit of filter left, and its index."""
+def write_index(units: Iterable[tuple[SelectionFile, Columns]]) -> bytes:
+    """The index of all selections, by new subtask: ``units`` gives the files of each unit of filter, and its index."""
     files, parts = [], []
-    for number, (detail, columns) in enumerate(units()):
-        files.append({name: detail[name] for name in ("selection", "carried", "splits") if name in detail})
+    for number, (file, columns) in enumerate(units):
+        files.append(msgspec.to_builtins(file))
         parts.append(np.stack((*(columns[name] for name in BLOCK), np.full(len(columns["subtask"]), number))))
     table = np.concatenate([np.zeros((len(BLOCK) + 1, 0), np.int64), *parts], axis=1)
     table = table[:, np.lexsort((table[-1], table[0]))]

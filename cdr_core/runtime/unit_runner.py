@@ -6,18 +6,19 @@ same unit (a retried or speculative Spark task) the first manifest wins, and wha
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from cdr_core.channels.channel_batch import let_go
 from cdr_core.channels.channel_source import close_files
@@ -26,20 +27,18 @@ from cdr_core.channels.source_index import use_index
 from cdr_core.channels.table_shapes import TableShape
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.faults import reach
+from cdr_core.metadata import Phase
 from cdr_core.planning.plan import Plan
+from cdr_core.runtime.phase_definition import definition_of
 from cdr_core.runtime.unit_results import SUFFIX
-from cdr_core.runtime.workspace import Workspace, read_json
+from cdr_core.runtime.workspace import Workspace
 from cdr_core.settings import MIB
 from cdr_core.storage import is_local, join, storage_for
-from cdr_core.storage.column_codec import Columns, encode_columns
+from cdr_core.storage.column_codec import encode_columns
 from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
-    from cdr_core.metadata import FencedTransaction
-
-
-FETCHED = "fetched_bytes"
-"""In results: how much of a source on S3 was fetched."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +111,6 @@ class Job:
         return join(self.directory, "results")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a unit did; ``detail`` goes to the database and stays small, ``columns`` stay in the workspace."""
-
-    records: int
-    bytes: int
-    detail: Mapping[str, Any]
-    columns: Columns = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a phase ends with: its result, and what is recorded in the very transaction that makes the phase DONE.
-
-    ``clean_up`` comes afterwards; what goes wrong in it changes nothing, a sweep does it again.
-    """
-
-    result: Mapping[str, Any]
-    record: Callable[[FencedTransaction], None]
-    clean_up: Callable[[], object] = lambda: None
-
-
 def scratch_directory(setting: str) -> Path:
     """As set, else where Spark's workers put what they remove when the application ends, else the temporary one."""
     given = [place for place in os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep) if place]
@@ -149,24 +126,21 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
     if task_attempt and storage_for(job.results).exists(join(job.results, f"{unit}{SUFFIX}")):
         return
     reach(f"{job.phase}.unit")
-    definition = _units(job.units)[unit]
-    module = importlib.import_module(f"cdr_core.phases.{job.phase}")
-    plan = load_plan(job.plan)
+    phase, plan = definition_of(Phase(job.phase)), load_plan(job.plan)
+    definition = _units(job.units, Phase(job.phase))[unit]
     use_index(plan.metadata_sha256, job.sources)
     try:
         with _scratch(job) as fetches:
-            outcome: Outcome | None = module.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
+            outcome = phase.execute(job, plan, definition, f"{unit}-{uuid.uuid4().hex[:12]}")
     finally:
         close_files()
     if outcome is None:  # the unit goes on in a later round
         return
-    detail = dict(outcome.detail)
-    if fetches.bytes:
-        detail[FETCHED] = fetches.bytes
-    result = {"records": outcome.records, "bytes": outcome.bytes, "detail": detail}
+    result = msgspec.structs.replace(outcome.result, fetched_bytes=fetches.bytes)
+    value = {"records": outcome.records, "bytes": outcome.bytes, "detail": msgspec.to_builtins(result)}
     reach(f"{job.phase}.before-result")
     manifest = join(job.results, f"{unit}{SUFFIX}")
-    storage_for(manifest).create(manifest, encode_columns(result, outcome.columns))
+    storage_for(manifest).create(manifest, encode_columns(value, outcome.columns))
     reach(f"{job.phase}.after-result")
 
 
@@ -200,12 +174,19 @@ def load_plan(uri: str) -> Plan:
     return Plan.from_json(storage_for(uri).read(uri).decode())
 
 
+def write_units(job: Job, units: Mapping[str, Any]) -> None:
+    """Tell the executors what each unit is."""
+    storage_for(job.units).create(job.units, msgspec.json.encode(units))
+
+
 @lru_cache(maxsize=8)
-def _units(uri: str) -> dict[str, Any]:
+def _units(uri: str, phase: Phase) -> dict[str, Any]:
     try:
-        return read_json(uri)
+        data = storage_for(uri).read(uri)
     except Unreadable:
         raise Refused(
             f"host {socket.gethostname()} does not see the workspace: {uri} is not there",
             hint="use a workspace that every executor sees, as docs/cluster.md says",
         ) from None
+    found: dict[str, Any] = msgspec.json.decode(data, type=dict[str, definition_of(phase).unit])  # type: ignore[misc]
+    return found

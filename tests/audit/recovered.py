@@ -11,6 +11,7 @@ from typing import Any
 
 import google_crc32c
 import jsonschema
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -73,7 +74,7 @@ class Recovered:
             data, records = path.read_bytes(), pq.read_metadata(path).num_rows
             entry |= {"records": records, "bytes": len(data), "crc32c": google_crc32c.value(data)}
             entry["rows_digest"] = digest_of(path)
-        files = tuple(PreparedFile.from_json(entry) for entry in manifest["files"])
+        files = msgspec.convert(manifest["files"], tuple[PreparedFile, ...])
         changed = {"cdr.records": str(sum(file.records for file in files)), **properties}
         manifest["properties"] = Publication(files, manifest["properties"] | changed).signed
         self.manifest.write_text(json.dumps(manifest, indent=1))

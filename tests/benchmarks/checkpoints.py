@@ -20,7 +20,7 @@ from tests.benchmarks.workers import ProcessWorkers
 from tests.support.stuck import FrozenDisk, frozen_disk
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 THROTTLED = "drain.page=sleep:0.002"
 """A consumer that takes a page in no less than 2 ms: 16 MB/s a task with pages of 32 KiB."""
@@ -61,7 +61,7 @@ class _UntilComplete(ProcessWorkers):
         self.made: Recovery | None = None
         self.after = 0.0
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         begun = time.perf_counter()
 
         def poll() -> None:
@@ -162,7 +162,7 @@ class _Frozen(ProcessWorkers):
         self._frozen_at = 0.0
         self._asked: Command | None = None
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         def poll() -> None:
             on_poll()
             if drive.phase is Phase.DRAIN and not self.taken:

@@ -14,7 +14,7 @@ from tests.benchmarks.recovering import Recovery, recovery, setting
 from tests.benchmarks.workers import ProcessWorkers
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 DONE_BEFORE = 0.8
 """Part of the records that a complete recovery checkpoint holds when the task is killed."""
@@ -66,7 +66,7 @@ class _KilledLate(ProcessWorkers):
         super().__init__(count)
         self._made, self.total = made, 0
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         if drive.phase is Phase.DRAIN:
             self.total = sum(row.records for row in self._made.repository.units(self._made.id, Phase.SPILL))
 

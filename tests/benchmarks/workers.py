@@ -27,7 +27,7 @@ from tests.benchmarks.figures import seconds
 from tests.benchmarks.worker import nothing
 
 if TYPE_CHECKING:
-    from cdr_core.runtime.driver import Drive
+    from cdr_core.runtime.driver import PhaseRun
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECONDS = 0.01
@@ -77,13 +77,13 @@ class ProcessWorkers:
         texts = (Path(f"/proc/{pid}/io").read_text() for pid in self._processes)
         return sum(int(text.partition("rchar: ")[2].split()[0]) for text in texts)
 
-    def start(self, drive: Drive) -> None:
+    def start(self, drive: PhaseRun) -> None:
         """They run already."""
 
-    def end(self, drive: Drive) -> None:
+    def end(self, drive: PhaseRun) -> None:
         """They end with the benchmark."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         begun = time.perf_counter()
         with ThreadPoolExecutor(len(self._processes)) as pool:
             jobs = [pool.submit(self._do, payload, unit) for unit in units]
@@ -152,13 +152,13 @@ class SessionWorkers:
         self._session = session
         self.units = 0
 
-    def start(self, drive: Drive) -> None:
+    def start(self, drive: PhaseRun) -> None:
         """It runs already."""
 
-    def end(self, drive: Drive) -> None:
+    def end(self, drive: PhaseRun) -> None:
         """It ends with the benchmark."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         self.units = len(units)
         run_units(self._session, run_unit, payload, units, on_poll=on_poll)
 

@@ -14,7 +14,7 @@ import pytest
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import commit, drain
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.reservations import LEDGER
 from tests.phases.test_thread import compare
@@ -137,7 +137,7 @@ def test_a_lost_set_stays_while_a_checkpoint_that_a_user_asked_for_holds_it(
 class Twice(inline.ThreadedWorkers):
     """As Spark does: a task that failed is run again within the attempt."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         for unit in units:
             try:
                 run_unit(payload, unit, 0)
@@ -175,7 +175,7 @@ def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_nex
     module = drain if successor is Phase.DRAIN else commit
     real = module.prepare
 
-    def noted(drive: Drive) -> Any:
+    def noted(drive: PhaseRun) -> Any:
         seen.append({path.parent.name for path in spill_files(case)})
         return real(drive)
 
@@ -192,7 +192,7 @@ def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_nex
 class Twins(inline.InlineWorkers):
     """As with speculation, which Spark has on clusters only: every unit runs twice at once, and both run to the end."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         for unit in units:
             with ThreadPoolExecutor(2) as pool:
                 twins = [pool.submit(run_unit, payload, unit, number) for number in range(2)]

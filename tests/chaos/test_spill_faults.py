@@ -15,7 +15,7 @@ from cdr_core.errors import DiskFull
 from cdr_core.metadata import Phase, PhaseState, Repository
 from cdr_core.phases import spill
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.phase_command import own_runner
 from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import KIB, Settings
@@ -173,14 +173,14 @@ def test_two_tasks_at_one_unit_never_share_a_file_and_make_the_same_set(recovery
     repository, recovery_id, settings = recovery
     attempt = repository.begin_attempt(recovery_id, Phase.SPILL, own_runner("spill"))
     assert attempt is not None
-    drive = Drive(repository, repository.recovery(recovery_id), Phase.SPILL, attempt.epoch, settings)
+    drive = PhaseRun(repository, repository.recovery(recovery_id), Phase.SPILL, attempt.epoch, settings)
     unit = spill.prepare(drive)["00000"]
-    details = [spill.execute(drive.job(), drive.plan, unit, f"00000-{twin}").detail for twin in ("a", "b")]
-    sets = [SpillSet.from_json(read_json(detail["manifest"])) for detail in details]
+    details = [spill.execute(drive.job(), drive.plan, unit, f"00000-{twin}").result for twin in ("a", "b")]
+    sets = [SpillSet.from_json(read_json(detail.manifest)) for detail in details]
     assert not {file.path for file in sets[0].files} & {file.path for file in sets[1].files}
     indices = [{name: column.tolist() for name, column in each.columns.items()} for each in sets]
     assert indices[0] == indices[1]
-    pieces = [list(pieces_of(drive.plan, detail["manifest"])) for detail in details]
+    pieces = [list(pieces_of(drive.plan, detail.manifest)) for detail in details]
     assert pieces[0] == pieces[1] != []
 
 

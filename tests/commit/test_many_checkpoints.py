@@ -23,6 +23,7 @@ from cdr_core.drain.snapshots import Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.planning.plan import PlanChannels, Subtask, VirtualChannel
+from cdr_core.runtime.unit_results import PhaseResult
 from cdr_core.storage.column_codec import Columns
 from tests.commit.explore_world import MemoryDatabase
 from tests.metadata import steps
@@ -89,7 +90,7 @@ class Drain:
         uri.write_bytes(snapshot.encode())
         return StoredSnapshot(snapshot, str(uri), hashlib.sha256(snapshot.encode()).hexdigest())
 
-    def columns(self, _phase: Phase) -> list[Any]:
+    def outputs(self, _kind: type[PhaseResult]) -> list[Any]:
         return []
 
     def cut(self, coordinator: Any, number: int) -> None:

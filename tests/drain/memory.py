@@ -17,13 +17,13 @@ from cdr_core.metadata.values import RecoveryCheckpoint, UnitResult
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 USERS = (
-    "phases.workspace",
-    "phases.meter",
-    "phases.driver",
-    "phases.draining.snapshots",
-    "phases.draining.manifest",
-    "phases.draining.resume",
-    "storage.columns",
+    "runtime.workspace",
+    "runtime.unit_progress",
+    "runtime.driver",
+    "drain.snapshots",
+    "drain.checkpoint_manifest",
+    "drain.resume",
+    "storage.column_codec",
 )
 """Modules that ask for a storage."""
 

@@ -16,6 +16,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -92,7 +93,11 @@ class Task:
         try:
             if not self._killed:
                 outcome = drain.execute(self._job, self._plan, self._definition, self.name)
-                value = {"records": outcome.records, "bytes": outcome.bytes, "detail": dict(outcome.detail)}
+                value = {
+                    "records": outcome.records,
+                    "bytes": outcome.bytes,
+                    "detail": msgspec.to_builtins(outcome.result),
+                }
                 data = encode_columns(value, outcome.columns)
                 self._disk.create(join(self._job.results, f"{self.unit}{SUFFIX}"), data)
         except Killed:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdr_core.commit.committable import PreparedFile, StoredChunks
+from cdr_core.commit.committable import PreparedFile
 from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.drain.snapshots import START, Cut, CutEntry, Snapshot, Snapshots
 from cdr_core.errors import JobFailed
@@ -29,7 +29,7 @@ def test_a_task_that_did_not_hear_that_its_snapshot_is_there_goes_on(tmp_path: P
 
 def test_a_checkpoint_names_the_files_that_say_where_chunks_are(tmp_path: Path) -> None:
     """Or a sweep would take them for leftovers."""
-    files = (PreparedFile("a", 1, 10, 7, StoredChunks("/w/a.chunks", "sha")), PreparedFile("b", 1, 10, 7))
+    files = (PreparedFile("a", 1, 10, 7, pieces=("/w/a.chunks", "sha")), PreparedFile("b", 1, 10, 7))
     stored = Snapshots(str(tmp_path)).create("00000", replace(MINE, cut=replace(MINE.cut, files=files)))
     entry = CutEntry.of(stored)
     assert entry.owned == ("/w/a.chunks",)

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
 import numpy as np
 
 from cdr_core.audit.ledger import RECORDS
@@ -30,6 +29,7 @@ from cdr_core.drain.checkpoint_driver import DrainWatch
 from cdr_core.drain.checkpoint_schedule import RecoveryCheckpoints
 from cdr_core.drain.commit_setup import DRAINED
 from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.drain_unit import DrainUnit
 from cdr_core.drain.resume import go_back
 from cdr_core.drain.routed_delivery import RoutedSegments
 from cdr_core.drain.snapshots import Cut, Snapshots
@@ -38,13 +38,17 @@ from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, Stora
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.phases import drain
 from cdr_core.planning.plan import PlanChannels, VirtualChannel
-from cdr_core.runtime.driver import Drive, Recorder
-from cdr_core.runtime.unit_runner import Job, Outcome
+from cdr_core.runtime.driver import PhaseRun, Recorder
+from cdr_core.runtime.phase_definition import Outcome
+from cdr_core.runtime.unit_results import SpillResult
+from cdr_core.runtime.unit_runner import Job
+from cdr_core.runtime.units import SpillUnit, StoredColumns
 from cdr_core.spill.buffer_pool import Buffers
 from tests.drain.memory import Disk, Rows
 from tests.drain.tasks import MemoryOutput, MemorySets, Task, Turns, made_segments
 
 RECORD = struct.Struct(">HH")
+NO_COLUMNS = StoredColumns("", "")
 SETTINGS: Any = SimpleNamespace(
     checkpoint_during_recovery=True,
     checkpoint_interval=5.0,
@@ -129,10 +133,10 @@ class World:
                 f"{module}.task.PlannedSource": lambda _: None,
                 f"{module}.task.output_for": self._output,
                 f"{module}.task.LISTEN_SECONDS": 0.0,
-                f"{module}.watch.Snapshots": parts.snapshots,
-                f"{module}.watch.RecoveryCheckpoints": parts.checkpoints,
-                f"{module}.watch.publisher_of": self._publisher,
-                f"{module}.watch.read_json": lambda _: {"files": []},
+                f"{module}.checkpoint_driver.Snapshots": parts.snapshots,
+                f"{module}.checkpoint_driver.RecoveryCheckpoints": parts.checkpoints,
+                f"{module}.checkpoint_driver.publisher_of": self._publisher,
+                f"{module}.checkpoint_driver.read_json": lambda _: {"files": []},
             }.items():
                 stack.enter_context(patch(target, what))
             yield
@@ -149,12 +153,9 @@ class World:
             subtasks = range(len(self.plan.subtasks))
             cuts = go_back(self.drive, subtasks)
         self.units = {
-            f"{subtask:05d}": {
-                "subtask": subtask,
-                "manifest": self._set_of(subtask),
-                "base": msgspec.to_builtins(cuts[subtask]) if subtask in cuts else None,
-                "spill": subtask,
-            }
+            f"{subtask:05d}": DrainUnit(
+                subtask, self._set_of(subtask), SpillUnit(subtask, (), 0, NO_COLUMNS, NO_COLUMNS), cuts.get(subtask)
+            )
             for subtask in subtasks
         }
         self.job = Job(
@@ -288,7 +289,7 @@ class World:
 
     # --- inside ---
 
-    def _publisher(self, _drive: Drive) -> Publisher | None:
+    def _publisher(self, _drive: PhaseRun) -> Publisher | None:
         return Publisher(self) if self.per_checkpoint else None
 
     def draws_publication(self) -> bool:
@@ -297,10 +298,10 @@ class World:
     def _output(self, _target: str, state: DrainState, _subtask: int, name: str, *_: Any, **__: Any) -> MemoryOutput:
         return MemoryOutput(state, name, self.closed)
 
-    def _spill_again(self, _job: Job, _plan: Any, subtask: int, _name: str) -> Outcome:
+    def _spill_again(self, _job: Job, _plan: Any, unit: SpillUnit, _name: str) -> Outcome[SpillResult]:
         self.happened["sets made again"] += 1
-        self._remade[subtask] += 1
-        return Outcome(0, 0, {"manifest": self._make_set(subtask)})
+        self._remade[unit.subtask] += 1
+        return Outcome(0, 0, SpillResult(subtask=unit.subtask, manifest=self._make_set(unit.subtask), files=()))
 
     def _set_of(self, subtask: int) -> str:
         return f"set-{subtask}-{self._remade[subtask]}"
@@ -355,7 +356,7 @@ class World:
         self.happened["records"] += sum(self.expected.values())
 
 
-class _Drive(Drive):
+class _Drive(PhaseRun):
     """With a plan at hand."""
 
     plan: Any = None

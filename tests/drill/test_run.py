@@ -17,7 +17,7 @@ from cdr_core.drill.start import Asked, begin, has_newer
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.executor_backend import share_of_cluster
 from cdr_core.runtime.phase_command import own_runner
 from tests.drill.conftest import Rehearsal
@@ -109,7 +109,7 @@ class Failing(InlineWorkers):
         super().__init__()
         self._phase, self._error = phase, error
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         if drive.phase is self._phase:
             raise self._error
         super().run(drive, payload, units, on_poll)
@@ -124,7 +124,7 @@ def test_what_is_not_the_checkpoints_fault_says_nothing_about_it(rehearsal: Rehe
 
 def test_a_checkpoint_that_flink_removes_meanwhile_is_not_called_corrupt(rehearsal: Rehearsal) -> None:
     class Removing(InlineWorkers):
-        def start(self, drive: Drive) -> None:
+        def start(self, drive: PhaseRun) -> None:
             shutil.rmtree(rehearsal.checkpoint, ignore_errors=True)
 
     drill = rehearsal.drill(workers=Removing())

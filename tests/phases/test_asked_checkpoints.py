@@ -27,7 +27,7 @@ from cdr_core.errors import JobFailed, StorageError
 from cdr_core.metadata import Command, CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.phases import drain as drain_phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import Job, load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
@@ -48,7 +48,7 @@ class Script(inline.InlineWorkers):
         super().__init__()
         self._script = script
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Poll) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Poll) -> None:
         self._payload = payload
         self.snapshots = Snapshots(Job.from_json(payload).directory)
         self._script(self, units, on_poll)
@@ -401,7 +401,7 @@ def test_many_checkpoints_leave_no_more_than_a_few(
     """004-11: rows, grants, requests and files of a drain do not grow with the number of its checkpoints."""
     started, _, _ = spilled
     repository, recovery, _ = started
-    monkeypatch.setattr(Drive, "checkpoint_interval", 1.0)
+    monkeypatch.setattr(PhaseRun, "checkpoint_interval", 1.0)
     left: list[int] = []
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
@@ -444,7 +444,7 @@ class OneByOne(inline.ThreadedWorkers):
         super().__init__()
         self.may_end = threading.Event()
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Poll) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Poll) -> None:
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(run_unit, payload, units[0], 0)
             while not (first.done() and self.may_end.is_set()):

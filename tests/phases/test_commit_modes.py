@@ -27,7 +27,7 @@ from cdr_core.drain import commit_setup as coordination
 from cdr_core.errors import IllegalState, Refused, SettingsRefused, StorageError, Unbalanced, Unreadable
 from cdr_core.metadata import CommitState, FencedTransaction, Phase, Prepared, RecoveryCheckpointState
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.verify import Request, verify
@@ -386,7 +386,7 @@ def test_a_task_reads_a_file_back_before_a_snapshot_names_it(
 class RetryingWorkers(inline.ThreadedWorkers):
     """As Spark does: a task that failed is run again, the others are left alone."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         def run_until_done(unit: str) -> None:
             for _ in range(4):
                 self.done.append(unit)
@@ -482,7 +482,7 @@ def test_entries_that_do_not_balance_with_the_ledger_are_not_published(
     started, _, out = spilled
     real = coordination.committables
 
-    def doubled(drive: Drive, after: int = 0) -> list[Committable]:
+    def doubled(drive: PhaseRun, after: int = 0) -> list[Committable]:
         found = real(drive, after)
         return [*found, *[entry for entry in found if entry.records][:1]]
 

@@ -20,7 +20,7 @@ from cdr_core.drain import routed_delivery as delivery
 from cdr_core.errors import CdrError, DiskFull, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.scratch_ring import Scratch
 from tests.drill.conftest import Rehearsal, rehearsal
@@ -169,7 +169,7 @@ def on_disk(started: Started) -> int:
 class RetryingWorkers(inline.InlineWorkers):
     """A unit that fails is done again, as Spark does."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         for unit in units:
             with suppress(OSError):
                 run_unit(payload, unit, 0)
@@ -312,8 +312,8 @@ def test_a_drill_does_not_blame_a_checkpoint_whose_source_went(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flink may subsume a checkpoint while a drill reads it."""
-    for module in ("scan_batch", "select_batch", "selection"):
-        monkeypatch.setattr(f"cdr_core.planning.{module}.WORTH_A_SUM", 1)
+    for module in ("batch_scan", "batch_selection", "channel_selection"):
+        monkeypatch.setattr(f"cdr_core.channels.{module}.WORTH_A_SUM", 1)
     monkeypatch.setenv("CDR_SOURCE_IMMUTABLE", "true")
     monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
     at_read(monkeypatch, 1, lambda: truncate(files_of(rehearsal.checkpoint)))

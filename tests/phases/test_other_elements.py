@@ -19,7 +19,8 @@ from cdr_core.kernels import frames
 from cdr_core.metadata import Phase, Repository
 from cdr_core.phases import filter as filter_phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
+from cdr_core.runtime.unit_results import SpillResult
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.spilled import SpilledPiece, spilled
@@ -47,7 +48,7 @@ class Run:
         for phase in (Phase.READ, Phase.FILTER, Phase.SPILL):
             inline.run(self.repository, self.recovery, phase, self.settings)
         recovery = self.repository.recovery(self.recovery)
-        self.drive = Drive(self.repository, recovery, Phase.SPILL, recovery.epoch, self.settings)
+        self.drive = PhaseRun(self.repository, recovery, Phase.SPILL, recovery.epoch, self.settings)
 
     @property
     def others(self) -> Any:
@@ -55,8 +56,8 @@ class Run:
 
     def pieces(self) -> Iterator[SpilledPiece]:
         """Everything spilled, in drain order."""
-        for result in self.drive.results(Phase.SPILL):
-            yield from spilled(self.drive.plan, result["manifest"])
+        for result in self.drive.results(SpillResult):
+            yield from spilled(self.drive.plan, result.manifest)
 
     def streams(self) -> dict[Channel, bytes]:
         """What is spilled for each new channel (new up, new down) of the one gate there is."""
@@ -245,7 +246,7 @@ def test_an_element_that_vanishes_in_the_filter_fails_it_with_the_channels_name(
         names = ("left_other_lines", "left_other_kinds", "left_other_counts")
         return replace(outcome, columns={**outcome.columns, **{name: outcome.columns[name][keep] for name in names}})
 
-    monkeypatch.setattr(filter_phase, "execute", forgetful)
+    monkeypatch.setattr(filter_phase, "PHASE", replace(filter_phase.PHASE, execute=forgetful))
     with pytest.raises(Unbalanced, match="met 0 of kind latency_marker where there should be 1") as caught:
         inline.run(repository, recovery, Phase.FILTER, settings)
     assert (caught.value.where.exchange, caught.value.where.channel, caught.value.where.subtask) == ("main", 0, 0)

@@ -25,7 +25,7 @@ from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import quarantine
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.written import SPEC, frame, record, watermark, write_checkpoint
@@ -383,7 +383,7 @@ def test_the_last_watermark_of_a_damaged_channel_is_that_before_the_damage(tmp_p
         checkpoint, SPEC.format(partitioner="hash"), tmp_path / "out", parallelism="gen=1,slow=1"
     )
     inline.run_all(repository, recovery, settings)
-    drive = Drive(repository, repository.recovery(recovery), Phase.SPILL, 0, settings)
+    drive = PhaseRun(repository, repository.recovery(recovery), Phase.SPILL, 0, settings)
     from cdr_core.phases.spill import closing_elements
     from cdr_core.runtime.phase_outputs import scanned_by
 

@@ -16,8 +16,9 @@ from cdr_core.kernels import key_sort_pages
 from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.planning.plan import Plan
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
-from cdr_core.runtime.selection_blocks import SplitSource, load_splits
+from cdr_core.runtime.driver import PhaseRun
+from cdr_core.runtime.selection_blocks import load_splits
+from cdr_core.runtime.unit_results import FilterResult
 from cdr_core.settings import DEFAULT_PAGE_SIZE, load
 from cdr_core.spill.reservations import Reservations
 from tests.support import inline, output
@@ -25,13 +26,13 @@ from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
 
 
-def filtered(checkpoint: str, spec: str, to: Path, parallelism: str) -> tuple[Plan, list[dict[str, Any]], PageCounts]:
+def filtered(checkpoint: str, spec: str, to: Path, parallelism: str) -> tuple[Plan, list[FilterResult], PageCounts]:
     """The plan, the filter's unit results and its page counts after the first two phases."""
     repository, recovery, settings = inline.start(RecoveryRequest(checkpoint, spec, parallelism, f"parquet:{to}"))
     inline.run(repository, recovery, Phase.READ, settings)
     result = inline.run(repository, recovery, Phase.FILTER, settings)
-    drive = Drive(repository, repository.recovery(recovery), Phase.FILTER, 0, settings)
-    return drive.plan, drive.results(Phase.FILTER), PageCounts.from_json(result["page"])
+    drive = PhaseRun(repository, repository.recovery(recovery), Phase.FILTER, 0, settings)
+    return drive.plan, drive.results(FilterResult), PageCounts.from_json(result["page"])
 
 
 def ambiguous_bytes(plan: Plan) -> int:
@@ -53,11 +54,11 @@ def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
     plan, results, counts = filtered(str(checkpoint.path), str(checkpoint.spec), tmp_path / "out", "2")
     assert any(len(channel.subtasks) == 1 for channel in plan.channels)
     assert counts.bytes == ambiguous_bytes(plan) > 0
-    assert all(result["page"]["allocations"] <= 1 for result in results)
+    assert all(result.page.allocations <= 1 for result in results)
     for result in results:
-        splits = load_splits(plan, SplitSource(**result["splits"]))
+        splits = load_splits(plan, result.splits)
         owners = plan.channels.owner_count[splits.channel]
-        assert (result["page"]["bytes"] > 0) == (result["page"]["allocations"] == 1) == (max(owners) > 1)
+        assert (result.page.bytes > 0) == (result.page.allocations == 1) == (max(owners) > 1)
     fillings = counts.bytes // load().page_size
     if page_size == "4KiB":
         assert fillings // 2 < counts.spanning <= fillings

@@ -20,7 +20,7 @@ from cdr_core.errors import CheckpointsFailed
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import spill
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import load_plan, run_unit
 from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
@@ -187,7 +187,7 @@ class Impatient(inline.ThreadedWorkers):
         super().__init__()
         self._noticed, self._between = noticed, between
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         def twice(unit: str) -> None:
             try:
                 run_unit(payload, unit, 0)
@@ -221,7 +221,7 @@ def test_a_set_that_was_made_again_can_be_made_again_in_the_same_attempt(
 
     def noted(*arguments: Any) -> Any:
         outcome = real(*arguments)
-        made.append(outcome.detail["manifest"])
+        made.append(outcome.result.manifest)
         return outcome
 
     monkeypatch.setattr(spill, "execute", noted)

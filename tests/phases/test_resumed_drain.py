@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cdr_core import settings as settings_module
@@ -159,7 +160,7 @@ def finish_subtask_0_as_version_0_1(started: Started) -> None:
         drain(started, Script(script))
     repository, recovery, _ = started
     (unit,) = repository.units(recovery, Phase.DRAIN)
-    files = tuple(PreparedFile.from_json(file) for file in unit.result["files"])
+    files = msgspec.convert(unit.result["files"], tuple[PreparedFile, ...])
     with repository.fenced(recovery, repository.recovery(recovery).epoch) as transaction:
         transaction.begin_checkpoint(1)
         transaction.add_prepared(rows.prepared(Committable(0, 1, files)))

@@ -17,7 +17,7 @@ from cdr_core.drain import task
 from cdr_core.errors import Refused, SettingsRefused
 from cdr_core.metadata import Phase, RecoveryCheckpointState
 from cdr_core.recovery.recovery_request import RecoveryRequest, check
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep
@@ -216,7 +216,7 @@ def test_an_executor_that_does_not_see_the_workspace_says_so(
     seen = inline.InlineWorkers()
     elsewhere = str(tmp_path / "on-another-host")
 
-    def run(drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         run_unit(json.dumps({**json.loads(payload), "root": elsewhere}), units[0], 0)
 
     seen.run = run  # type: ignore[method-assign] # the same work on a host without the workspace

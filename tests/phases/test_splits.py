@@ -19,7 +19,10 @@ from cdr_core.metadata import Phase, RecoveryState
 from cdr_core.phases import filter as filter_phase
 from cdr_core.phases import read as read_phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
+from cdr_core.runtime.phase_outputs import scanned_by
+from cdr_core.runtime.unit_results import FilterResult
+from cdr_core.runtime.units import ReadUnit
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
@@ -40,7 +43,7 @@ class Metered(inline.InlineWorkers):
         super().__init__()
         self.peak = 0
 
-    def run(self, drive: Drive, payload: str, units: Any, on_poll: Any) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Any, on_poll: Any) -> None:
         for unit in units:
             tracemalloc.start()
             try:
@@ -57,17 +60,17 @@ def test_one_huge_channel_is_several_units_of_the_filter(huge: str, tmp_path: Pa
     reading, filtering = Metered(), Metered()
     inline.run(repository, recovery, Phase.READ, settings, reading)
     inline.run(repository, recovery, Phase.FILTER, settings, filtering)
-    drive = Drive(repository, repository.recovery(recovery), Phase.FILTER, 0, settings)
-    scanned = read_phase.scanned_by(drive)
+    drive = PhaseRun(repository, repository.recovery(recovery), Phase.FILTER, 0, settings)
+    scanned = scanned_by(drive)
     (size,) = scanned.channels["size"].tolist()
     assert len(filtering.done) == len(scanned.splits["split_start"]) == -(-size // settings.split_size) == 3
     borders = [0, *scanned.splits["split_end"].tolist()]
     assert scanned.splits["split_start"].tolist() == borders[:-1]
     assert borders[-1] == size
     assert max(reading.peak, filtering.peak) < settings.split_size == 16 * MIB
-    results = drive.results(Phase.FILTER)
-    assert sum(result["page"]["bytes"] for result in results) == size
-    assert [result["page"]["allocations"] for result in results] == [1, 1, 1]
+    results = drive.results(FilterResult)
+    assert sum(result.page.bytes for result in results) == size
+    assert [result.page.allocations for result in results] == [1, 1, 1]
 
 
 def test_a_channel_that_passes_through_is_not_held_in_memory_either(huge: str, tmp_path: Path) -> None:
@@ -206,7 +209,7 @@ def test_a_channel_that_was_not_scanned_fails_the_read(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_phase.units
-    monkeypatch.setattr(read_phase, "units", lambda plan: {"00000": {**whole(plan)["00000"], "first": 1}})
+    monkeypatch.setattr(read_phase, "units", lambda plan: {"00000": ReadUnit(1, whole(plan)["00000"].end)})
     repository, recovery, settings = _start(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out")
     with pytest.raises(Unbalanced, match="of a plan with 9"):
         inline.run(repository, recovery, Phase.READ, settings)

@@ -20,7 +20,7 @@ from cdr_core.errors import Cancelled, Refused, StorageError
 from cdr_core.metadata import AttemptState, Command, CommandState, Phase, RecoveryCheckpointState, RecoveryState
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint, waits_until
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from tests.phases.test_asked_checkpoints import Poll, Script, answer, drain, shell
 from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
 from tests.support import draining, inline
@@ -44,7 +44,7 @@ class Asking(inline.InlineWorkers):
         super().__init__()
         self._ask = ask
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Poll) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Poll) -> None:
         self._ask()
         super().run(drive, payload, units, on_poll)
 

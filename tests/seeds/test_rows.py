@@ -20,7 +20,7 @@ from cdr_core.drain.checkpoint_manifest import manifest_bytes, read_manifest
 from cdr_core.errors import JobFailed, SettingsRefused, StorageError
 from cdr_core.metadata import CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.runtime.driver import Drive
+from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import Settings
@@ -87,7 +87,7 @@ class WhileStalled(inline.InlineWorkers):
                 self._stalled.wait(60)
                 assert self._go_on.wait(60)
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         with ThreadPoolExecutor(len(units)) as pool:
             jobs = [pool.submit(run_unit, payload, unit, 0) for unit in units]
             self._stalled.wait(60)

@@ -16,7 +16,7 @@ from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, Repository, upgrade
 from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
-from cdr_core.runtime.driver import Drive, run_phase, stored_result
+from cdr_core.runtime.driver import PhaseRun, run_phase, stored_result
 from cdr_core.runtime.phase_command import own_runner
 from cdr_core.runtime.unit_runner import end_task, run_unit
 from cdr_core.settings import Settings
@@ -32,10 +32,10 @@ class InlineWorkers:
         self.done: list[str] = []
         self.ended = False
 
-    def start(self, drive: Drive) -> None:
+    def start(self, drive: PhaseRun) -> None:
         """Nobody to get ready."""
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         try:
             for unit in units:
                 run_unit(payload, unit, 0)
@@ -44,7 +44,7 @@ class InlineWorkers:
         finally:
             end_task()
 
-    def end(self, drive: Drive) -> None:
+    def end(self, drive: PhaseRun) -> None:
         self.ended = True
 
 
@@ -55,7 +55,7 @@ class ThreadedWorkers(InlineWorkers):
         super().__init__()
         self._threads = threads
 
-    def run(self, drive: Drive, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
         with ThreadPoolExecutor(self._threads) as pool:
             jobs = {unit: pool.submit(run_unit, payload, unit, 0) for unit in units}
             try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -68,7 +69,8 @@ class ChannelFile:
         empty = np.zeros(0, np.int64)
         columns = [np.concatenate([empty, *(chunk[place] for chunk in self._chunks)]) for place in range(4)]
         chunks = Chunks(columns[0], columns[1].astype(bool), columns[2], columns[3])
-        self.prepared = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c, chunks)
+        file = PreparedFile(self._path, self._records, self._summed.size, self._summed.crc32c)
+        self.prepared = file.with_chunks(chunks)
 
     def discard(self) -> None:
         self._output.discard()
@@ -148,7 +150,7 @@ class CheckpointSink:
             raise IllegalState("there is no _metadata to publish")
         if base != _NOTHING:
             raise CommitConflict(f"{self._uri_of_metadata} is there already", hint="look up again")
-        files = tuple(PreparedFile.from_json(file) for file in self._facts["files"])
+        files = msgspec.convert(self._facts["files"], tuple[PreparedFile, ...])
         require_files(files, lambda file: self.size(file.path))
         sha256 = hashlib.sha256(self._metadata).hexdigest()
         claim = {

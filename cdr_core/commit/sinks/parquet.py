@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -125,7 +126,7 @@ class ParquetSink:
         previous = self._read(self._manifest(number))["files"] if number else []
         manifest = {
             "version": MANIFEST_VERSION,
-            "files": [*previous, *(file.to_json() for file in publication.files)],
+            "files": [*previous, *msgspec.to_builtins(publication.files)],
             "properties": publication.signed,
         }
         uri = self._manifest(number + 1)
