@@ -35,11 +35,11 @@ def needs(sizes: Sizes) -> int:
     return 8 * sizes.checkpoint
 
 
-def job(bench: Bench) -> Job:
+def job(bench: Bench, times: int = 1) -> Job:
     """Under back-pressure until all buffers are full: what is in flight grows with parallelism and segment size."""
     if bench.tiny:
         return Job(checkpoints=1, timestamps=False)
-    network = {f"taskmanager.memory.network.{end}": "96mb" for end in ("min", "max")}
+    network = {f"taskmanager.memory.network.{end}": f"{96 * times}mb" for end in ("min", "max")}
     return Job(
         parallelism=int(bench.before),
         generators=int(bench.before),
@@ -48,10 +48,10 @@ def job(bench: Bench) -> Job:
         shortest=900,
         longest=1100,
         timestamps=False,
-        fill_millis=25_000,
+        fill_millis=25_000 * times,
         checkpoints=1,
-        memory="4g",
-        flink={"taskmanager.memory.segment-size": "512kb", **network},
+        memory="4g" if times == 1 else "14g",
+        flink={"taskmanager.memory.segment-size": f"{512 * times}kb", **network},
     )
 
 
@@ -63,9 +63,9 @@ class Round:
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def run(bench: Bench) -> Iterator[Figure]:
-    bench.say("flink: making a checkpoint")
-    made = job(bench)
+def run(bench: Bench, group: str = "flink", times: int = 1) -> Iterator[Figure]:
+    bench.say(f"{group}: making a checkpoint")
+    made = job(bench, times)
     source = make(made, bench.scratch / "made").checkpoints[-1]
     _configure_lake(bench.scratch / "lake")
     if bench.tiny:
@@ -74,7 +74,7 @@ def run(bench: Bench) -> Iterator[Figure]:
     else:
         with spark(settings.load()) as session:
             rounds = _rounds(bench, made, source, session)
-    yield from _figures(bench, rounds, held(source))
+    yield from _figures(bench, rounds, held(source), group)
 
 
 def _configure_lake(folder: Path) -> None:
@@ -114,7 +114,7 @@ def _phases(one: Recovery, workers: Any) -> dict[str, float]:
     return times
 
 
-def _figures(bench: Bench, rounds: list[Round], size: int) -> Iterator[Figure]:
+def _figures(bench: Bench, rounds: list[Round], size: int, group: str) -> Iterator[Figure]:
     old, new = bench.before, bench.after
     rescaling = tuple(turn.seconds["rescaling"] for turn in rounds)
     what = {
@@ -127,7 +127,7 @@ def _figures(bench: Bench, rounds: list[Round], size: int) -> Iterator[Figure]:
         phases = [turn.phases[name] for turn in rounds if name in turn.phases]
         medians = {each: round(statistics.median(turn[each] for turn in phases), 3) for each in (phases or [{}])[0]}
         yield Figure(
-            f"flink-{name}",
+            f"{group}-{name}",
             words,
             f"Flink's own restore of the same checkpoint, {old} → {new}",
             "s",
