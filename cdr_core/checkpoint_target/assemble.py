@@ -34,6 +34,7 @@ from cdr_core.runtime.phase_ledgers import line_key
 from cdr_core.runtime.phase_outputs import spilled_by
 from cdr_core.runtime.unit_runner import Job
 from cdr_core.storage import join, storage_for
+from cdr_core.targets import Target
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
@@ -56,7 +57,7 @@ class Assembled:
     facts: dict[str, Any]
 
 
-def checkpoint_sink(target: str) -> CheckpointSink:
+def checkpoint_sink(target: Target) -> CheckpointSink:
     """The sink of a ``checkpoint:`` target."""
     sink = sink_for(target)
     assert isinstance(sink, CheckpointSink), target
@@ -67,7 +68,7 @@ def units(run: PhaseRun, entries: Sequence[Committable]) -> dict[str, Checkpoint
     """What commit has to do before it can publish. Where it is published already, files are only read again; the units
     are the same ones for every attempt.
     """
-    published = checkpoint_sink(run.recovery.target).look_up(commit_user(run.recovery.id)).published
+    published = checkpoint_sink(run.recovery.output).look_up(commit_user(run.recovery.id)).published
     state = state_units(*_source(run.recovery))
     return {
         **channel_units(run.plan, entries, join=not published),
@@ -77,7 +78,7 @@ def units(run: PhaseRun, entries: Sequence[Committable]) -> dict[str, Checkpoint
 
 def execute(job: Job, plan: Plan, unit: CheckpointUnit, name: str) -> Outcome[CommitResult]:
     """One unit: channels are checked and joined, state is redistributed and its files are copied."""
-    sink = checkpoint_sink(job.target)
+    sink = checkpoint_sink(Target.parse(job.target))
     attempt = f"{job.recovery}/e{job.epoch}-{name}"
     if isinstance(unit, ChannelsUnit):
         ledger, file = check_channels(plan, unit, sink, attempt, job.directory)

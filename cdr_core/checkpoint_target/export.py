@@ -24,7 +24,6 @@ from cdr_core.checkpoint_target.export_lease import holding
 from cdr_core.checkpoint_target.preflight import blocked
 from cdr_core.checkpoint_target.state_migration import move_state, state_units, subtasks_in
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks import is_checkpoint
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.channel_chunks import ChunkBuilder
 from cdr_core.drain.checkpoint_cuts import spill_manifests
@@ -77,7 +76,9 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
         state = "unknown" if row is None else str(row.state)
         raise Refused(f"recovery checkpoint {checkpoint_id} of {recovery_id} is {state}", hint="take a new one")
     _refuse_published(repository, recovery_id)
-    if is_checkpoint(recovery.target) and checkpoint_sink(recovery.target).directory == absolute(directory).rstrip("/"):
+    if recovery.output.kind.is_checkpoint and checkpoint_sink(recovery.output).directory == absolute(directory).rstrip(
+        "/"
+    ):
         raise Refused(f"{directory} is the recovery's own target", hint="name another directory")
     target = join(directory.rstrip("/"), METADATA_FILE)
     if storage_for(target).exists(target):

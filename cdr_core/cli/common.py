@@ -13,11 +13,12 @@ import typer
 from cdr_core import settings as settings_module
 from cdr_core.errors import Refused
 from cdr_core.settings import Settings
+from cdr_core.targets import SYNTAXES
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Repository
 
-TARGETS = "checkpoint:DIR, parquet:DIR, iceberg:CATALOG/db.table, paimon:WAREHOUSE/db.table or none:"
+TARGETS = f"{', '.join(SYNTAXES[:-1])} or {SYNTAXES[-1]}"
 """What --to takes; DIR may be on s3://."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

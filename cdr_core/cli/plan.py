@@ -11,6 +11,7 @@ import typer
 
 from cdr_core.cli.common import TARGETS, JsonFlag, load_settings, print_json
 from cdr_core.errors import CdrError, Corrupt, Refused
+from cdr_core.targets import KINDS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,7 +169,7 @@ def _target_refusals(
         if alone:
             check(request, settings, evidence=evidence)
         else:
-            sink_for(request.to).refuse_early()
+            sink_for(Target.parse(request.to)).refuse_early()
     except CdrError as error:
         return [error]
     return []
@@ -178,9 +179,8 @@ def _other_state(
     checkpoint: Checkpoint, spec: str, parallelism: str, to: str
 ) -> tuple[dict[str, Any] | None, tuple[CdrError, ...]]:
     """Where the target is a checkpoint: what becomes of state that is not in flight, and all that forbids it."""
-    from cdr_core.commit.sinks import is_checkpoint
-
-    if not is_checkpoint(to):
+    kind = KINDS.get(to.partition(":")[0])
+    if kind is None or not kind.is_checkpoint:
         return None, ()
     from cdr_core.checkpoint_target.preflight import examine
     from cdr_core.planning.job_spec import parse_spec, read_spec

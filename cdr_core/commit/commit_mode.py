@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdr_core.commit.sinks import is_table
 from cdr_core.errors import SettingsRefused
+from cdr_core.targets import Target
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 AT_END, PER_CHECKPOINT = "at-end", "per-checkpoint"
 
 
-def mode_for(target: str, settings: Settings) -> str:
+def mode_for(target: Target, settings: Settings) -> str:
     """How a new recovery will be published. Where nothing is published (``none:``), it is all the same."""
-    kind = target.partition(":")[0]
-    if settings.commit == AT_END or kind == "none":
+    if settings.commit == AT_END or not target.kind.keeps:
         return AT_END
-    if not is_table(target):
-        raise SettingsRefused(f"CDR_COMMIT={settings.commit} cannot publish to {kind}:", hint="unset it")
+    if not target.kind.is_table:
+        raise SettingsRefused(f"CDR_COMMIT={settings.commit} cannot publish to {target.kind.name}:", hint="unset it")
     if not settings.checkpoint_during_recovery:
         raise SettingsRefused(
             f"CDR_COMMIT={settings.commit} needs checkpoints, and CDR_CHECKPOINT_DURING_RECOVERY is off",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from cdr_core.faults import reach
 from cdr_core.storage import join, storage_for
+from cdr_core.targets import Target
 
 Json = Mapping[str, Any]
 
@@ -83,7 +84,6 @@ class Listeners:
         return bool(behind)
 
 
-def listeners_for(target: str, recovery: str) -> tuple[Listener, ...]:
-    """Those of a target: a marker where it is a directory, nobody elsewhere."""
-    kind, _, address = target.partition(":")
-    return (PartitionDone(address.rstrip("/"), recovery),) if kind == "parquet" else ()
+def listeners_for(target: Target, recovery: str) -> tuple[Listener, ...]:
+    """The listeners of a target: a done marker for a directory with manifests, none for others."""
+    return (PartitionDone(target.address.rstrip("/"), recovery),) if target.kind.has_manifests else ()

@@ -19,7 +19,7 @@ from cdr_core.commit.commit_store import DatabaseStore, Rows, TableCommitter, co
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.coordinator import Commit, Coordinator, require_known
 from cdr_core.commit.listeners import listeners_for
-from cdr_core.commit.sinks import is_table, sink_for
+from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.watermarks import WatermarkAligner
 from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.errors import IllegalState, Unbalanced, Unreadable, Where
@@ -45,7 +45,7 @@ def while_draining(run: PhaseRun) -> Coordinator:
     complete = {row.checkpoint_id for row in checkpoints if row.state in COMPLETE}
     numbers = {row.checkpoint_id for row in run.repository.prepared(run.recovery.id)}
     with_output = max(numbers & complete, default=0)
-    committer = TableCommitter(rows, sink_for(run.recovery.target), proofs_of_cuts(run, rows), check=True)
+    committer = TableCommitter(rows, sink_for(run.recovery.output), proofs_of_cuts(run, rows), check=True)
     return restored(run, committer, with_output, together=False, up_to=last_complete(run))
 
 
@@ -55,7 +55,7 @@ def require_no_unknown_commit(run: PhaseRun, checkpoint: int) -> None:
     Where all is published at the end, that is decided then: the same output may have been prepared again.
     """
     if is_per_checkpoint(run.recovery):
-        shown = committed(_rows(run), sink_for(run.recovery.target))
+        shown = committed(_rows(run), sink_for(run.recovery.output))
         require_known(shown, {row.checkpoint_id for row in run.repository.prepared(run.recovery.id)}, checkpoint)
 
 
@@ -80,7 +80,7 @@ def restored(
         run.epoch,
         committer,
         DatabaseStore(_rows(run)),
-        listeners_for(run.recovery.target, run.recovery.id),
+        listeners_for(run.recovery.output, run.recovery.id),
         together=together,
     )
     found = committables(run)
@@ -118,7 +118,7 @@ def publications(run: PhaseRun, last: int, found: Mapping[int, bool]) -> list[di
         records[commit] += sum(entry.records for entry in together)
         files.setdefault(commit, []).extend(_summed(file) for entry in together for file in entry.files)
     hidden = sorted(number for number in records if number not in visible and (records[number] or number == last))
-    tables = is_table(run.recovery.target)
+    tables = run.recovery.output.kind.is_table
     if hidden:
         raise IllegalState(f"checkpoint {hidden[0]} has output and was not published")
     return [

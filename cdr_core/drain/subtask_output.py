@@ -14,7 +14,7 @@ import pyarrow as pa
 from cdr_core.channels.state_border import Borders
 from cdr_core.channels.table_shapes import TableShape
 from cdr_core.commit.committable import PreparedFile, store_chunks
-from cdr_core.commit.sinks import Sink, is_checkpoint, sink_for
+from cdr_core.commit.sinks import Sink, sink_for
 from cdr_core.commit.sinks.base import ROW_GROUP_BYTES, TableWriter
 from cdr_core.commit.sinks.checkpoint import ChannelFile, CheckpointSink
 from cdr_core.commit.sinks.none import CountingWriter, NoneSink
@@ -22,6 +22,7 @@ from cdr_core.drain.channel_chunks import ChunkBuilder
 from cdr_core.drain.drain_state import DrainState
 from cdr_core.drain.table_rows import RowBuilder
 from cdr_core.spill.set_reader import Segment
+from cdr_core.targets import Target
 
 Longs = npt.NDArray[np.int64]
 
@@ -143,7 +144,7 @@ class BytesOutput(Output[CountingWriter]):
 
 
 def output_for(
-    target: str,
+    target: Target,
     state: DrainState,
     subtask: int,
     name: str,
@@ -159,7 +160,7 @@ def output_for(
     sink = sink_for(target)
     if isinstance(sink, NoneSink) and sink.raw:
         return BytesOutput(state, sink, name)
-    if not is_checkpoint(target):
+    if not target.kind.is_checkpoint:
         return TableOutput(state, subtask, sink, name, row_group, shape=shape)
     assert isinstance(sink, CheckpointSink)
     return ChannelOutput(state, sink, name, borders, directory)

@@ -27,6 +27,7 @@ from cdr_core.runtime.unit_progress import Meter
 from cdr_core.spill.router import ROUTING, Routing
 from cdr_core.spill.scratch_ring import Scratch
 from cdr_core.storage import is_local
+from cdr_core.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class DrainTask:
         self._routing = Routing.from_column((taken_over.cut.columns or {}).get(ROUTING))
         state = DrainState(self._plan, self._set, taken_over.cut.columns)
         output = output_for(
-            self._job.target,
+            Target.parse(self._job.target),
             state,
             self._set.subtask,
             f"{self._job.recovery}/e{self._job.epoch}-{self._name}",
@@ -137,7 +138,11 @@ class DrainTask:
 
     def _read_back(self, files: Sequence[PreparedFile], before: Ledger, now: Ledger) -> None:
         """Raise unless the files hold what was delivered since ``before``, in order."""
-        sink, size, shape = sink_for(self._job.target), row_group_bytes(self._job.memory_budget), self._job.shape
+        sink, size, shape = (
+            sink_for(Target.parse(self._job.target)),
+            row_group_bytes(self._job.memory_budget),
+            self._job.shape,
+        )
         found = join_ledgers([before, *(read_back(self._plan, sink, file, size, shape) for file in files)])
         if shape.identifies_bytes:
             require_equal("drain", now, found, line_key(self._plan))

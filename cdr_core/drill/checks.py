@@ -24,6 +24,7 @@ from cdr_core.errors import CdrError, Unreadable
 from cdr_core.metadata import Drill
 from cdr_core.settings import Settings
 from cdr_core.storage import join, storage_for
+from cdr_core.targets import Target
 
 Receipt = Mapping[str, Any]
 
@@ -32,8 +33,8 @@ def look(drill: Drill, receipt: Receipt, settings: Settings) -> tuple[Check, ...
     """All checks that the drill's plan asks for, in its order."""
     wanted = drill.args["checks"]
     checks: list[Check] = []
-    target = str(drill.args["target"])
-    if wanted["rows"] and target.startswith("parquet:"):
+    target = Target.parse(drill.args["target"])
+    if wanted["rows"] and target.kind.has_manifests:
         checks.append(_guarded(ROWS, lambda: _rows(target, receipt)))
     if wanted["verify"]:
         checks.append(_guarded(VERIFY, lambda: _verify(receipt)))
@@ -56,7 +57,7 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, CdrError) else f"{type(error).__name__}: {error}"
 
 
-def _rows(target: str, receipt: Receipt) -> Check:
+def _rows(target: Target, receipt: Receipt) -> Check:
     """Rows counted in the footers of the files that the target's highest manifest lists."""
     sink, found = sink_for(target), 0
     for file in published_files(target):
@@ -68,9 +69,9 @@ def _rows(target: str, receipt: Receipt) -> Check:
     return Check(ROWS, CheckResult.PASSED, f"{found:,} rows were recovered, as many as records were in flight.")
 
 
-def published_files(target: str) -> Iterator[PreparedFile]:
+def published_files(target: Target) -> Iterator[PreparedFile]:
     """What a reader of a ``parquet:`` target sees; a target without a manifest is an error, not an empty table."""
-    directory = target.partition(":")[2]
+    directory = target.address
     manifests = storage_for(directory).list(join(directory, "_cdr"))
     numbered = {
         int(uri.rpartition("manifest-")[2].removesuffix(".json")): uri for uri in manifests if "manifest-" in uri
@@ -98,8 +99,8 @@ def _verify(receipt: Receipt) -> Check:
 def _sql(queries: tuple[Query, ...], drill: Drill, settings: Settings) -> list[Check]:
     names = {query.name: f"{SQL}: {query.name}" for query in queries}
     try:
-        directory = str(drill.args["target"]).partition(":")[2]
-        files = [join(directory, file.path) for file in published_files(str(drill.args["target"])) if file.records]
+        target = Target.parse(drill.args["target"])
+        files = [join(target.address, file.path) for file in published_files(target) if file.records]
         answers = run_queries(queries, files, drill.id, settings)
     except Exception as error:
         return [Check(names[query.name], CheckResult.NOT_RUN, _reason(error), SQL) for query in queries]
@@ -109,7 +110,7 @@ def _sql(queries: tuple[Query, ...], drill: Drill, settings: Settings) -> list[C
 def _flink_restore(drill: Drill, settings: Settings) -> Check:
     if not settings.drill_flink:
         return Check(FLINK_RESTORE, CheckResult.NOT_CONFIGURED, NO_FLINK)
-    directory = str(drill.args["target"]).partition(":")[2]
+    directory = Target.parse(drill.args["target"]).address
     command = [*shlex.split(settings.drill_flink), directory]
     limit = float(drill.args["give_up_s"])
     try:

@@ -38,6 +38,7 @@ from cdr_core.spark.server import find_server, is_supervised, stop_server
 from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
+from cdr_core.targets import Target
 
 NOTHING = "Nothing was recovered to look at."
 
@@ -92,7 +93,7 @@ def _looked(drill: Drill, receipt: Mapping[str, Any], settings: Settings) -> tup
 def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
     """The checks that a drill's plan asks for, where there is nothing to look at."""
     wanted = drill.args["checks"]
-    in_table = str(drill.args["target"]).startswith("parquet:")
+    in_table = Target.parse(drill.args["target"]).kind.has_manifests
     names = [name for name in (ROWS, VERIFY) if wanted[name] and in_table]
     names += [f"{SQL}: {query['name']}" for query in wanted["sql"]]
     checks = [Check(name, CheckResult.NOT_RUN, NOTHING) for name in names]

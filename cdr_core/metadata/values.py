@@ -22,6 +22,7 @@ from cdr_core.metadata.states import (
     RecoveryState,
     SpillSetState,
 )
+from cdr_core.targets import KINDS, Target
 
 Json = Mapping[str, Any]
 """A JSON object."""
@@ -34,7 +35,8 @@ def new_recovery_id() -> str:
 
 def identity_of(metadata_sha256: str, target: str) -> str | None:
     """One recovery per (SHA-256 of ``_metadata``, target); ``None`` for ``none:``, which is never unique."""
-    if target.startswith("none:"):
+    kind = KINDS.get(target.partition(":")[0])
+    if kind is not None and not kind.keeps:
         return None
     return hashlib.sha256(f"{metadata_sha256}\n{target}".encode()).hexdigest()
 
@@ -141,6 +143,10 @@ class Recovery:
     generation: int = 1
     replaced_by: str | None = None
     cdr_version: str = ""
+
+    @property
+    def output(self) -> Target:
+        return Target.parse(self.target)
 
 
 @dataclass(frozen=True, slots=True)

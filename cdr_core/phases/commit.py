@@ -24,7 +24,7 @@ from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.commit_store import Rows, TableCommitter, committed
 from cdr_core.commit.committable import Committable
 from cdr_core.commit.events import Close
-from cdr_core.commit.sinks import Sink, is_checkpoint, lake_for, sink_for
+from cdr_core.commit.sinks import Sink, lake_for, sink_for
 from cdr_core.commit.sinks.base import row_group_bytes
 from cdr_core.commit.sinks.checkpoint import LEDGER_BESIDE, CheckpointSink
 from cdr_core.drain.checkpoint_store import holder
@@ -50,6 +50,7 @@ from cdr_core.spill.set_cleanup import delete_released
 from cdr_core.storage import storage_for
 from cdr_core.storage.column_codec import write_columns
 from cdr_core.sweep import sweep_spilled, sweep_unpublished
+from cdr_core.targets import Target
 
 if TYPE_CHECKING:
     from cdr_core.metadata import FencedTransaction
@@ -80,9 +81,9 @@ def prepare(run: PhaseRun) -> Mapping[str, CommitUnit]:
     missing = set(range(len(run.plan.subtasks))) - complete
     if missing:
         raise JobFailed(f"subtask {min(missing)} left no prepared output", hint="recover to another target")
-    if is_checkpoint(run.recovery.target):
+    if run.recovery.output.kind.is_checkpoint:
         return assemble.units(run, found)
-    shown = committed(Rows(run.repository, run.recovery, run.epoch), sink_for(run.recovery.target))
+    shown = committed(Rows(run.repository, run.recovery, run.epoch), sink_for(run.recovery.output))
     visible = [each for each in found if (each.checkpoint_id if is_per_checkpoint(run.recovery) else last) in shown]
     return {**units(found), **units(visible, _checked(run))}
 
@@ -115,7 +116,7 @@ def last_checkpoint(run: PhaseRun) -> int:
 
 def finish(run: PhaseRun, results: Sequence[CommitResult]) -> Finished:
     """Compare what would be published with what was drained, then publish it exactly once and write the receipt."""
-    plan, sink, expected = run.plan, sink_for(run.recovery.target), drained_by(run)
+    plan, sink, expected = run.plan, sink_for(run.recovery.output), drained_by(run)
     if isinstance(sink, CheckpointSink):
         ledger = assemble.ledger_of(run)
         sink = assemble.ready(run, sink, results)
@@ -128,7 +129,7 @@ def finish(run: PhaseRun, results: Sequence[CommitResult]) -> Finished:
     proof = adopted_proof(run, rows.log.get(last), "commit", ledger) or _proof(run, scanned, source, ledger)
     committer = TableCommitter(rows, sink, lambda _: proof, final=last)
     restored(run, committer, last, together=not is_per_checkpoint(run.recovery)).deliver(Close())
-    made = _with_metadata(run.recovery.target, publications(run, last, committer.found))
+    made = _with_metadata(run.recovery.output, publications(run, last, committer.found))
     beside = run.workspace.attempt(run.epoch, LEDGER_FILE)
     with job_scratch(run.job()) as scratch:
         file = write_ledger(beside, scratch, plan, source, ledger)
@@ -157,7 +158,7 @@ def finish(run: PhaseRun, results: Sequence[CommitResult]) -> Finished:
     )
 
 
-def _with_metadata(target: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_metadata(target: Target, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a table's library wrote to make the publications visible, summed while nobody has changed it. What other
     targets write is cdr's own, and tells every change by itself.
     """
@@ -305,7 +306,7 @@ def execute(job: Job, plan: Plan, unit: CommitUnit, name: str) -> Outcome[Commit
     committable = unit.committable
     if unit.checked is not None:
         return Outcome(committable.records, committable.bytes, CommitResult(), unit.checked.read())
-    sink, size = sink_for(job.target), min(BATCH_BYTES, row_group_bytes(job.memory_budget))
+    sink, size = sink_for(Target.parse(job.target)), min(BATCH_BYTES, row_group_bytes(job.memory_budget))
     files = committable.files if sink.stores else ()
     ledger = join_ledgers(read_back(plan, sink, file, size, job.shape) for file in files)
     return Outcome(committable.records, committable.bytes, CommitResult(), ledger.to_columns())

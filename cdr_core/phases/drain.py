@@ -15,7 +15,7 @@ from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.channels.state_border import Borders, borders
 from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.commit.commit_mode import is_per_checkpoint
-from cdr_core.commit.sinks import is_checkpoint, sink_for
+from cdr_core.commit.sinks import sink_for
 from cdr_core.drain.checkpoint_driver import DRAIN, DrainWatch, record_output
 from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.drain.checkpoint_store import all_output, complete, new_output
@@ -53,7 +53,7 @@ NO_SET = ""
 
 def prepare(run: PhaseRun) -> dict[str, DrainUnit]:
     """The sealed spill sets, each with the place where its drain begins and with what it takes to spill it again."""
-    sink_for(run.recovery.target).create(run.shape.schema(run.plan))
+    sink_for(run.recovery.output).create(run.shape.schema(run.plan))
     sides = _sides(run)
     sealed = {each.subtask: each for each in _sealed(run)}
     subtasks = range(len(run.plan.subtasks))
@@ -76,7 +76,7 @@ def prepare(run: PhaseRun) -> dict[str, DrainUnit]:
 
 def _sides(run: PhaseRun) -> StoredColumns | None:
     """The file that says where input state ends; ``None`` where there is only one side to go to."""
-    if not is_checkpoint(run.recovery.target) or run.recovery.options.get(OUTPUT_DOWNSTREAM):
+    if not run.recovery.output.kind.is_checkpoint or run.recovery.options.get(OUTPUT_DOWNSTREAM):
         return None
     uri = run.workspace.attempt(run.epoch, str(run.phase), "sides.msgpack")
     return StoredColumns(uri, write_columns(uri, borders(run.plan, scanned_by(run)).to_columns()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.channels.disk_estimate import scratch_at_most, stored_at_most
@@ -15,7 +15,7 @@ from cdr_core.checkpoint_target.preflight import blocked
 from cdr_core.commit.commit_mode import AT_END, mode_for
 from cdr_core.commit.commit_store import commit_user
 from cdr_core.commit.publish_once import already_published, require_sight
-from cdr_core.commit.sinks import has_path, is_checkpoint, is_table, sink_for
+from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import NotFound, Refused, Replaced, SettingsRefused
 from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.faults import reach
@@ -51,6 +51,7 @@ from cdr_core.spill.tiers import refuse_beside
 from cdr_core.storage import absolute, is_local, join
 from cdr_core.storage.atomic_write import is_usable
 from cdr_core.storage.local import host_id
+from cdr_core.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class CheckedRequest:
     checkpoint: Checkpoint
     spec_text: str
     plan: Plan
-    target: str
+    target: Target
     commit: str
     evidence: tuple[ExchangeEvidence, ...]
     shape: TableShape
@@ -130,11 +131,11 @@ def check(
     drops = parse_drops(request.drop_records)
     drops_by_channel(plan, drops)
     check_order(plan, request.drain_order)
-    target = _absolute_target(request.to)
+    target = absolute_target(request.to)
     commit = mode_for(target, settings)
     shape = choose_shape(target, settings)
     sink_for(target).refuse_early(shape.schema(plan))
-    if is_checkpoint(target):
+    if target.kind.is_checkpoint:
         _refuse_rewriting(checkpoint, new_parallelism(checkpoint, spec, wish), target)
     if settings.shares_workspace:
         refuse_beside(settings.workspace, settings.spill_dirs)
@@ -164,7 +165,7 @@ def _needs_values(request: RecoveryRequest) -> bool:
         return False  # a target that is none is refused by name
 
 
-def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: str) -> None:
+def _refuse_rewriting(checkpoint: Checkpoint, parallelism: Mapping[str, int], target: Target) -> None:
     """What forbids to write this checkpoint anew."""
     checkpoint_sink(target).refuse_other_source(checkpoint.sha256)
     for refusal in blocked(checkpoint, parallelism):
@@ -179,7 +180,7 @@ def create(request: RecoveryRequest, settings: Settings) -> str:
 
 def create_in(repository: Repository, request: RecoveryRequest, settings: Settings) -> tuple[Recovery, bool]:
     """The recovery's row, and whether it is new."""
-    checked = check(request, settings, _of_target(repository, _absolute_target(request.to)))
+    checked = check(request, settings, _of_target(repository, absolute_target(request.to)))
     old = _to_be_replaced(repository, checked, request.replace) if request.replace else None
     _refuse_published_elsewhere(repository, checked)
     generation = 1 if old is None else old.generation + 1
@@ -193,7 +194,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             flink_checkpoint_id=checked.checkpoint.metadata.checkpoint_id,
             spec=checked.spec_text,
             parallelism=parse_parallelism(request.parallelism).text,
-            target=checked.target,
+            target=str(checked.target),
             # Defaults are left out, so that recoveries that an older release created keep the same options.
             options={
                 "on_corrupt": request.on_corrupt,
@@ -231,11 +232,11 @@ def _to_be_replaced(repository: Repository, checked: CheckedRequest, token: str)
     Raise if this start-over made an earlier generation. Raise if the target shows output of the recovery, or has
     forgotten so much of its history that it could not: the target decides what is published, whatever the rows say.
     """
-    old = repository.find_recovery(checked.checkpoint.sha256, checked.target)
+    old = repository.find_recovery(checked.checkpoint.sha256, str(checked.target))
     if old is None or old.settings.get(REPLACE_TOKEN) == token:
         return None
     _refuse_retry(repository, old, token)
-    sink = checkpoint_sink(checked.target) if is_checkpoint(checked.target) else sink_for(checked.target)
+    sink = sink_for(checked.target)
     seen = sink.look_up(commit_user(old.id))
     if seen.published:
         raise already_visible(old.id, [(each.commit_id, each.location) for each in seen.published])
@@ -252,36 +253,36 @@ def _refuse_retry(repository: Repository, newest: Recovery, token: str) -> None:
             raise Replaced(f"recovery {made.id} was replaced by {newest.id}", hint=f"run: cdr resume {newest.id}")
 
 
-def _of_target(repository: Repository, target: str) -> set[str]:
+def _of_target(repository: Repository, target: Target) -> set[str]:
     """Recoveries with this target: asking for one again attaches to it."""
-    return {line.id for line in repository.recovery_page(search=target).lines if line.target == target}
+    return {line.id for line in repository.recovery_page(search=str(target)).lines if line.target == str(target)}
 
 
 def _refuse_published_elsewhere(repository: Repository, checked: CheckedRequest) -> None:
     """Raise if the table shows this checkpoint's records by a recovery that a start here would not attach to."""
-    if not is_table(checked.target):
+    if not checked.target.kind.is_table:
         return
     other = sink_for(checked.target).look_up(commit_user="").others.get(checked.checkpoint.sha256)
     if other is not None and not _is_of(repository, other, checked.target):
         raise already_published(other)
 
 
-def _is_of(repository: Repository, recovery: str, target: str) -> bool:
+def _is_of(repository: Repository, recovery: str, target: Target) -> bool:
     try:
         found = repository.recovery(recovery)
-        return found.target == target and found.state is not RecoveryState.REPLACED
+        return found.target == str(target) and found.state is not RecoveryState.REPLACED
     except NotFound:
         return False
 
 
 def _attached(repository: Repository, checked: CheckedRequest, replaced: Recovery | None) -> Recovery | None:
     """The recovery that a request attaches to; ``None`` if there is none, or if a start-over takes its place."""
-    return None if replaced is not None else repository.find_recovery(checked.checkpoint.sha256, checked.target)
+    return None if replaced is not None else repository.find_recovery(checked.checkpoint.sha256, str(checked.target))
 
 
-def _goes_downstream(target: str, settings: Settings) -> bool:
+def _goes_downstream(target: Target, settings: Settings) -> bool:
     """Whether output state becomes input state; of a table's rows there is only one kind."""
-    return is_checkpoint(target) and settings.recover_output_downstream
+    return target.kind.is_checkpoint and settings.recover_output_downstream
 
 
 def _check_interval(text: str) -> None:
@@ -302,6 +303,7 @@ def _open(address: str) -> Checkpoint:
     return checkpoint
 
 
-def _absolute_target(target: str) -> str:
-    kind, _, address = target.partition(":")
-    return f"{kind}:{absolute(address)}" if has_path(target) else target
+def absolute_target(text: str) -> Target:
+    """One spelling per target, whatever links, dots or schemes were written: it is half of a recovery's identity."""
+    target = Target.parse(text)
+    return replace(target, address=absolute(target.address)) if target.kind.has_path else target

@@ -20,7 +20,7 @@ from cdr_core.audit.receipt import DroppedRecord, LeftOut, Quarantined
 from cdr_core.channels.batch_scan import Scanned
 from cdr_core.channels.channel_scan import Seen, salvage_channel
 from cdr_core.channels.salvage import Damage, Salvaged
-from cdr_core.commit.sinks import is_checkpoint, sink_for
+from cdr_core.commit.sinks import sink_for
 from cdr_core.commit.sinks.none import NoneSink
 from cdr_core.errors import Partial, SpecRefused
 from cdr_core.flink.virtual_channel import ChannelBytes
@@ -30,6 +30,7 @@ from cdr_core.runtime.unit_runner import Job
 from cdr_core.runtime.workspace import Workspace, write_json
 from cdr_core.storage import join
 from cdr_core.storage.atomic_write import making
+from cdr_core.targets import Target
 
 FAIL, QUARANTINE = "fail", "quarantine"
 ON_CORRUPT = (FAIL, QUARANTINE)
@@ -72,8 +73,9 @@ def put_aside(
 
 def shows_values(target: str) -> bool:
     """Whether a target is made of values; a checkpoint and ``none:raw`` take a record's bytes as they are."""
-    sink = sink_for(target)
-    return not (is_checkpoint(target) or (isinstance(sink, NoneSink) and sink.raw))
+    parsed = Target.parse(target)
+    sink = sink_for(parsed)
+    return not (parsed.kind.is_checkpoint or (isinstance(sink, NoneSink) and sink.raw))
 
 
 def _elements(scanned: Mapping[str, Any]) -> int:

@@ -27,14 +27,13 @@ WHY = "prepared by an attempt that is over, and neither a row nor a manifest of 
 
 def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[list[Found], list[Left]]:
     """Prepared files in the target's data directory of this recovery that nothing names, and what cannot be told."""
-    kind, _, address = recovery.target.partition(":")
-    directory = canonical(address).rstrip("/")
-    if kind == "checkpoint":
+    kind, directory = recovery.output.kind, canonical(recovery.output.address).rstrip("/")
+    if kind.is_checkpoint:
         return _beside_checkpoint(recovery, directory, prepared)
-    if kind in {"iceberg", "paimon"}:
+    if kind.is_lake:
         return _in_lake(recovery, prepared)
     data = join(directory, "data", recovery.id)
-    if kind != "parquet" or (is_local(directory) and (not Path(data).is_dir() or Path(data).is_symlink())):
+    if not kind.has_manifests or (is_local(directory) and (not Path(data).is_dir() or Path(data).is_symlink())):
         return [], []
     try:
         # Listed first: what is published in between is named by a manifest that is read afterwards.
@@ -62,7 +61,7 @@ def _in_lake(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[list[F
     ours = re.compile(rf"^(?:data-cdr-{re.escape(recovery.id)}-)?e(\d+)-.+\.parquet$")
     named = {name.rpartition("/")[2] for entry in prepared for name in strings(json.loads(entry.manifest))}
     try:
-        lake = lake_for(recovery.target)
+        lake = lake_for(recovery.output)
         assert lake is not None, "asked for such targets only"
         # Listed first, as above. Most of the time rows name everything, and no snapshot needs to be read.
         unnamed = [uri for uri in lake.files_of(recovery.id) if uri.rpartition("/")[2] not in named]

@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
+from cdr_core.targets import Target
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -36,8 +38,9 @@ class Publication:
 
 def asset_for(target: str) -> Asset:
     """The asset of a target: a path or an object prefix by its own address, a table by its catalog and name."""
-    kind, _, address = target.partition(":")
-    if kind in {"parquet", "checkpoint"}:
+    parsed = Target.parse(target)
+    kind, address = parsed.kind.name, parsed.address
+    if parsed.kind.has_manifests or parsed.kind.is_checkpoint:
         uri = address if "://" in address else f"file://{address}"
     elif address.startswith("s3://"):
         uri = f"{kind}+{address}"

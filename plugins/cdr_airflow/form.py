@@ -14,6 +14,7 @@ from airflow.sdk import Param
 from cdr_airflow.demo_checkpoint import PARALLELISM, shipped
 from cdr_core import settings
 from cdr_core.errors import CdrError
+from cdr_core.targets import PATTERN as TARGET_PATTERN
 
 SOURCE, TARGET, BEHAVIOUR = "What to recover", "Where to, and how wide", "Behaviour"
 
@@ -22,11 +23,6 @@ OBJECTS = r"s3://[^/\s]+/"
 CHECKPOINT_PATTERN = rf"^({PLACE}|{OBJECTS})\S.*$"
 NUMBER = r"[1-9][0-9]{0,4}"
 PARALLELISM_PATTERN = rf"^(same|{NUMBER}|[^=,]+={NUMBER}(,[^=,]+={NUMBER})*)$"
-TABLE = r"[^/\s]+\.[^/\s]+"
-WAREHOUSE = rf"({PLACE}\S+/|{OBJECTS}(\S+/)?)"
-TARGET_PATTERN = (
-    rf"^((parquet|checkpoint):({PLACE}|{OBJECTS})\S.*|iceberg:[^/\s]+/{TABLE}|paimon:{WAREHOUSE}{TABLE}|none:)$"
-)
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?\s?(ms|s|m|min|h|d)$"
 
 # No code spans in any of these: the form draws their boxes over the lines above and below.

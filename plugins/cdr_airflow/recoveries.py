@@ -17,6 +17,7 @@ from typing import Any
 import cdr_core
 from cdr_airflow.assets import Publication
 from cdr_core.errors import CdrError, SpecRefused
+from cdr_core.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def publication(recovery: str) -> Publication | None:
     with Repository.open(settings.load().database_url) as repository:
         target = repository.recovery(recovery).target
         log = sorted(repository.commit_log(recovery), key=lambda entry: entry.commit_id)
-    if target.startswith("none:") or not log or any(entry.state is not CommitState.DONE for entry in log):
+    if not Target.parse(target).kind.keeps or not log or any(entry.state is not CommitState.DONE for entry in log):
         return None
     last = log[-1]
     return Publication(recovery, last.commit_id, target, last.location or "", last.proof_sha256)

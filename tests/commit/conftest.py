@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.commit.sinks import sink_for
 from tests.commit.targets import SCHEMA, IcebergTarget, PaimonS3Target, PaimonTarget, ParquetTarget, S3Target, Target
 from tests.support.postgres import Postgres, running_postgres
+from tests.support.sinks import sink_of
 
 
 @pytest.fixture(scope="session")
@@ -45,5 +45,5 @@ def empty_target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 @pytest.fixture
 def target(empty_target: Target) -> Target:
     """With a table of two columns."""
-    sink_for(empty_target.name).create(SCHEMA)
+    sink_of(empty_target.name).create(SCHEMA)
     return empty_target

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.commit.sinks import Publication, Published, sink_for
+from cdr_core.commit.sinks import Publication, Published
 from tests.support.bucket import Bucket
 from tests.support.s3 import ACCESS_KEY, SECRET_KEY
+from tests.support.sinks import sink_of
 
 SCHEMA = pa.schema([pa.field("who", pa.string(), nullable=False), pa.field("pos", pa.int64(), nullable=False)])
 FOREIGN = "somebody else"
@@ -119,7 +120,7 @@ class IcebergTarget:
 
     def close(self) -> None:
         """Connections to a server that is about to end."""
-        sink: Any = sink_for(self.name)
+        sink: Any = sink_of(self.name)
         sink._catalog.close()
         self._catalog.close()
 
@@ -210,7 +211,7 @@ def append_by_pypaimon(table: Any, who: str, pos: int) -> None:
 def prepare(target: str, name: str, positions: list[int], who: str = "") -> PreparedFile:
     """A prepared file of a small table, written as an executor does it."""
     batch = pa.record_batch({"who": [who or name] * len(positions), "pos": positions}, schema=SCHEMA)
-    with sink_for(target).writer(name, SCHEMA) as writer:
+    with sink_of(target).writer(name, SCHEMA) as writer:
         writer.write(batch)
     assert writer.prepared is not None
     return writer.prepared
@@ -223,6 +224,6 @@ def publication(user: str, *files: PreparedFile, commit_id: int = 1, **more: str
 
 
 def append_by_cdr(target: str, user: str) -> Published:
-    sink = sink_for(target)
+    sink = sink_of(target)
     file = prepare(target, f"{user.replace(' ', '-')}/{os.urandom(4).hex()}", [0], user)
     return sink.publish(sink.look_up(user).base, publication(user, file))

@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import Publication, sink_for
+from cdr_core.commit.sinks import Publication
 from tests.commit.log import Log
 from tests.commit.targets import SCHEMA, PaimonTarget, Target, prepare, publication
+from tests.support.sinks import sink_of
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_prepared_files_are_closed_and_on_the_disk_when_they_are_handed_over(
 
 @pytest.mark.parametrize("empty_target", ["parquet", "iceberg", "paimon"], indirect=True)
 def test_everything_a_publication_consists_of_is_synced(empty_target: Target, tmp_path: Path, synced: set[int]) -> None:
-    sink = sink_for(empty_target.name)
+    sink = sink_of(empty_target.name)
     sink.create(SCHEMA)
     publish_once(sink, "me", 1, publication("me", prepare(empty_target.name, "a", [1, 2, 3])), Log())
     files = files_of(tmp_path)
@@ -59,7 +60,7 @@ def test_everything_a_publication_consists_of_is_synced(empty_target: Target, tm
 @pytest.mark.seed("004-23")
 def test_a_paimon_snapshot_carries_the_watermark_and_it_never_falls(tmp_path: Path) -> None:
     target = PaimonTarget(tmp_path)
-    sink: Any = sink_for(target.name)
+    sink: Any = sink_of(target.name)
     sink.create(SCHEMA)
     seen = []
     for commit_id, watermark in enumerate([None, 1000, 900, None, 2000], start=1):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import Publication, sink_for
+from cdr_core.commit.sinks import Publication
 from cdr_core.errors import Fenced, Unreadable
 from cdr_core.metadata import Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
@@ -21,6 +21,7 @@ from tests.commit.log import FileLog
 from tests.commit.targets import Target, prepare, publication
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.sinks import sink_of
 
 BEFORE = ("commit.intent", "commit.before-publish", "publish.before")
 AFTER = ("publish.after", "commit.published", "commit.recorded")
@@ -34,7 +35,7 @@ def commit_in_child(target: Target, what: Publication, log: Path, faults: str) -
         os.environ["CDR_FAULTS"], os.environ["CDR_FAULTS_LOG"] = faults, str(log.with_name("fired"))
         code = 70
         try:
-            publish_once(sink_for(target.name), "me", 1, what, FileLog(log))
+            publish_once(sink_of(target.name), "me", 1, what, FileLog(log))
             code = 0
         except Fenced:
             code = FENCED
@@ -64,7 +65,7 @@ def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
     assert wait(commit_in_child(target, what, log, f"{step}=kill")) == -signal.SIGKILL
     assert (tmp_path / "fired").read_text() == f"{step} kill\n"
     assert target.commits() == (1 if step in AFTER else 0)
-    _, found = publish_once(sink_for(target.name), "me", 1, what, FileLog(log))
+    _, found = publish_once(sink_of(target.name), "me", 1, what, FileLog(log))
     assert found is (step in AFTER)
     assert (target.commits(), len(target.rows())) == (1, 3)
 
@@ -85,7 +86,7 @@ def test_a_zombie_between_look_up_and_publish_finds_its_successors_publication(
     wait_for(tmp_path / "fired")
     os.kill(zombie, signal.SIGSTOP)
     successor = publication("me", prepare(target.name, "new", [1, 2, 3], "me"))
-    publish_once(sink_for(target.name), "me", 1, successor, FileLog(log))
+    publish_once(sink_of(target.name), "me", 1, successor, FileLog(log))
     hold.unlink()
     os.kill(zombie, signal.SIGCONT)
     assert wait(zombie) == 0

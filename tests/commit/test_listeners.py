@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.commit.listeners import Listeners, Notice, PartitionDone, listeners_for
+from cdr_core.targets import Target
 from tests.commit.coordination import World, entry
 
 
@@ -75,7 +76,7 @@ def test_states_of_listeners_that_are_gone_are_kept() -> None:
 
 
 def test_the_done_marker_says_what_was_committed_and_is_created_once(tmp_path: Path) -> None:
-    (marker,) = listeners_for(f"parquet:{tmp_path}/out/", "r-1")
+    (marker,) = listeners_for(Target.parse(f"parquet:{tmp_path}/out/"), "r-1")
     marker.committed(Notice(3, 17, 1000))
     file = tmp_path / "out" / "_cdr" / "done" / "r-1-3.json"
     before = file.read_bytes()
@@ -88,4 +89,4 @@ def test_the_done_marker_says_what_was_committed_and_is_created_once(tmp_path: P
 
 @pytest.mark.parametrize("target", ["iceberg:lake/db.rows", "paimon:/warehouse/db.rows", "none:"])
 def test_targets_that_are_no_directory_have_no_marker(target: str) -> None:
-    assert listeners_for(target, "r-1") == ()
+    assert listeners_for(Target.parse(target), "r-1") == ()

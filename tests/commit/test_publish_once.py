@@ -11,13 +11,15 @@ import pytest
 from cdr_core.commit import publish_once as protocol
 from cdr_core.commit.committable import Committable, PreparedFile
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import LookUp, Publication, Published, Sink, has_path, sink_for
+from cdr_core.commit.sinks import LookUp, Publication, Published, Sink
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.commit.sinks.none import NoneSink
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.errors import CommitConflict, Fenced, InDoubt, Refused, StorageError
+from cdr_core.targets import Target
 from tests.commit.log import Log
 from tests.commit.targets import publication
+from tests.support.sinks import sink_of
 
 
 def test_a_target_that_is_always_faster_ends_the_attempt_and_not_the_recovery(
@@ -72,11 +74,13 @@ def test_who_was_overtaken_is_stopped_right_before_the_step_that_publishes(tmp_p
 )
 def test_a_target_that_names_no_place_is_refused(target: str) -> None:
     with pytest.raises(Refused):
-        sink_for(target)
+        sink_of(target)
 
 
 def test_the_name_of_a_catalog_is_not_made_a_path() -> None:
-    assert [has_path(each) for each in ("parquet:out", "paimon:w/db.t", "iceberg:lake/db.t", "none:")] == [
+    assert [
+        Target.parse(each).kind.has_path for each in ("parquet:out", "paimon:w/db.t", "iceberg:lake/db.t", "none:")
+    ] == [
         *(True, True),
         *(False, False),
     ]

@@ -10,7 +10,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import InDoubt, Refused, Unreadable
 from cdr_core.recovery.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
@@ -21,6 +20,7 @@ from tests.commit.targets import SCHEMA, Target, prepare, publication
 from tests.support import inline
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.sinks import sink_of
 
 TABLES = pytest.mark.parametrize("empty_target", ["iceberg", "paimon"], indirect=True)
 
@@ -37,7 +37,7 @@ TABLES = pytest.mark.parametrize("empty_target", ["iceberg", "paimon"], indirect
 def test_a_table_with_other_columns_is_refused_and_the_column_is_named(
     empty_target: Target, columns: dict[str, pa.DataType], said: str
 ) -> None:
-    sink = sink_for(empty_target.name)
+    sink = sink_of(empty_target.name)
     sink.create(pa.schema(list(columns.items())))
     for refuse in (sink.refuse_early, sink.create):
         with pytest.raises(Refused, match=f"table db.rows {'.*' if said.startswith('column') else ''}{said}"):
@@ -68,7 +68,7 @@ def test_files_with_names_like_a_manifests_are_nobodys(tmp_path: Path) -> None:
     for name in ("old-manifest-3.json", "manifest-007.json", "manifest-2.json.tmp", "manifest-0.json"):
         (directory / name).write_text("somebody's")
     target = f"parquet:{tmp_path}/out"
-    published, _ = publish_once(sink_for(target), "me", 1, publication("me", prepare(target, "a", [4, 5], "me")), Log())
+    published, _ = publish_once(sink_of(target), "me", 1, publication("me", prepare(target, "a", [4, 5], "me")), Log())
     assert published.location.endswith("/_cdr/manifest-1.json")
 
 
@@ -78,9 +78,9 @@ def test_a_damaged_list_of_manifests_is_unreadable_before_anything_runs_and_befo
 ) -> None:
     """pyiceberg would read beyond its end, and the driver would be gone without a word."""
     name = empty_target.name
-    sink_for(name).create(SCHEMA)
-    publish_once(sink_for(name), "me", 1, publication("me", prepare(name, "a", [4, 5], "me")), Log())
-    sink = sink_for(name)
+    sink_of(name).create(SCHEMA)
+    publish_once(sink_of(name), "me", 1, publication("me", prepare(name, "a", [4, 5], "me")), Log())
+    sink = sink_of(name)
     base, more = sink.look_up("me").base, publication("me", prepare(name, "b", [6], "me"), commit_id=2)
     (listed,) = tmp_path.rglob("snap-*.avro")
     listed.write_bytes(listed.read_bytes()[:-30])
@@ -92,7 +92,7 @@ def test_a_damaged_list_of_manifests_is_unreadable_before_anything_runs_and_befo
 
 @TABLES
 def test_a_table_that_cannot_hold_a_null_of_ours_is_refused(empty_target: Target) -> None:
-    sink = sink_for(empty_target.name)
+    sink = sink_of(empty_target.name)
     sink.create(SCHEMA)
     with pytest.raises(Refused, match="column pos as not null"):
         sink.refuse_early(pa.schema([SCHEMA.field("who"), pa.field("pos", pa.int64())]))
@@ -100,7 +100,7 @@ def test_a_table_that_cannot_hold_a_null_of_ours_is_refused(empty_target: Target
 
 @TABLES
 def test_a_table_with_the_columns_in_another_order_is_as_good(empty_target: Target) -> None:
-    sink = sink_for(empty_target.name)
+    sink = sink_of(empty_target.name)
     sink.create(pa.schema([SCHEMA.field("pos"), SCHEMA.field("who")]))
     sink.refuse_early(SCHEMA)
     publish_once(sink, "me", 1, publication("me", prepare(empty_target.name, "a", [4, 5], "me")), Log())
@@ -112,7 +112,7 @@ def test_a_table_with_the_columns_in_another_order_is_as_good(empty_target: Targ
 def test_a_request_to_a_table_of_another_job_is_refused_before_anything_is_made(
     empty_target: Target, fixture_checkpoint: FixtureCheckpoints
 ) -> None:
-    sink_for(empty_target.name).create(SCHEMA)
+    sink_of(empty_target.name).create(SCHEMA)
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     request = RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", empty_target.name)
     with pytest.raises(Refused, match=r"table db\.rows has no column exchange"):
@@ -140,21 +140,21 @@ def test_a_paimon_table_of_another_kind_is_refused_by_name(
     catalog.create_database("db", True)
     catalog.create_table("db.rows", Schema.from_pyarrow_schema(SCHEMA, options=options, **keys), False)
     with pytest.raises(Refused, match=f"table db.rows .*{said}"):
-        sink_for(f"paimon:{tmp_path}/db.rows").refuse_early(SCHEMA)
+        sink_of(f"paimon:{tmp_path}/db.rows").refuse_early(SCHEMA)
 
 
 def test_a_partitioned_iceberg_table_is_refused_by_name(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     target: Any = make_target("iceberg", tmp_path, request)
-    sink_for(target.name).create(SCHEMA)
+    sink_of(target.name).create(SCHEMA)
     with target.table().update_spec() as update:
         update.add_identity("who")
     with pytest.raises(Refused, match=r"table db\.rows is partitioned"):
-        sink_for(target.name).refuse_early(SCHEMA)
+        sink_of(target.name).refuse_early(SCHEMA)
 
 
 def test_a_catalog_that_nobody_configured_is_refused_with_the_way_to_do_it() -> None:
     with pytest.raises(Refused, match=r"knows no catalog 'ocean'.*PYICEBERG_CATALOG__OCEAN__URI"):
-        sink_for("iceberg:ocean/db.rows").refuse_early(SCHEMA)
+        sink_of("iceberg:ocean/db.rows").refuse_early(SCHEMA)
 
 
 @pytest.mark.parametrize("empty_target", ["parquet", "paimon"], indirect=True)
@@ -163,7 +163,7 @@ def test_a_place_that_cannot_be_written_is_refused(
 ) -> None:
     monkeypatch.setattr(Path, "mkdir", _denied)
     with pytest.raises(Refused, match="cannot be written"):
-        sink_for(empty_target.name).refuse_early(SCHEMA)
+        sink_of(empty_target.name).refuse_early(SCHEMA)
 
 
 def _denied(*_: Any, **__: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_bucket_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(s3, "_client", lambda _endpoint: Strict())
     with pytest.raises(Refused, match="cannot be written"):
-        sink_for("parquet:s3://no-such-bucket/out").refuse_early(SCHEMA)
+        sink_of("parquet:s3://no-such-bucket/out").refuse_early(SCHEMA)
 
 
 def test_a_server_that_lets_a_name_be_taken_twice_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_server_that_lets_a_name_be_taken_twice_is_refused(bucket: Bucket, mon
 
     monkeypatch.setattr(s3, "_client", lambda _endpoint: Careless())
     with pytest.raises(Refused, match="ignores If-None-Match"):
-        sink_for(f"parquet:{bucket.uri()}").refuse_early(SCHEMA)
+        sink_of(f"parquet:{bucket.uri()}").refuse_early(SCHEMA)
 
 
 @pytest.mark.seed("E49")
@@ -202,7 +202,7 @@ def test_an_iceberg_publication_that_was_rolled_back_is_in_doubt(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     target: Any = make_target("iceberg", tmp_path, request)
-    sink = sink_for(target.name)
+    sink = sink_of(target.name)
     sink.create(SCHEMA)
     target.foreign()
     first = target.table().current_snapshot().snapshot_id
@@ -219,7 +219,7 @@ def test_an_intent_on_a_table_that_was_made_anew_is_in_doubt(empty_target: Any, 
     """Whether the old table held the commit is nowhere to be read any more."""
     import shutil
 
-    sink, log = sink_for(empty_target.name), Log()
+    sink, log = sink_of(empty_target.name), Log()
     sink.create(SCHEMA)
     empty_target.foreign()
     log.intend(sink.look_up("me").base)

@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import Publication, Published, Sink, sink_for
+from cdr_core.commit.sinks import Publication, Published, Sink
 from cdr_core.errors import CommitConflict, CommitUnknown, Fenced, InDoubt, Refused, Unreadable
 from tests.commit.log import Log
 from tests.commit.targets import FOREIGN, Target, prepare, publication
+from tests.support.sinks import sink_of
 
 
 def once(target: Target, log: Log, *, user: str = "me", name: str = "a", commit_id: int = 1) -> tuple[Published, bool]:
     """A committer's whole attempt: prepared output of its own, then the protocol."""
     file = prepare(target.name, name, [1, 2, 3], user)
-    return publish_once(sink_for(target.name), user, commit_id, publication(user, file, commit_id=commit_id), log)
+    return publish_once(sink_of(target.name), user, commit_id, publication(user, file, commit_id=commit_id), log)
 
 
 def positions(target: Target, user: str = "me") -> list[int]:
@@ -33,7 +34,7 @@ def test_a_publication_is_visible_with_everything_that_was_there_before(target: 
     for number, user in enumerate(["one", "two", "three"], start=1):
         published, found = once(target, Log(), user=user, name=user)
         assert not found
-        assert sink_for(target.name).look_up(user).find(1) == published
+        assert sink_of(target.name).look_up(user).find(1) == published
         assert target.commits() == number
     assert [positions(target, user) for user in ("one", "two", "three")] == [[1, 2, 3]] * 3
 
@@ -52,12 +53,12 @@ def test_several_commits_of_one_user_are_told_apart_and_resumed_at_the_first_tha
         once(target, Log(), name=f"c{commit_id}", commit_id=commit_id)
     for commit_id, expected in ((3, True), (5, True), (8, False)):
         assert once(target, Log(), name=f"again{commit_id}", commit_id=commit_id)[1] is expected
-    assert [entry.commit_id for entry in sink_for(target.name).look_up("me").published] == [3, 5, 8]
+    assert [entry.commit_id for entry in sink_of(target.name).look_up("me").published] == [3, 5, 8]
 
 
 @pytest.mark.seed("E43")
 def test_published_but_not_recorded_is_found_and_not_published_again(target: Target) -> None:
-    sink = sink_for(target.name)
+    sink = sink_of(target.name)
     log = Log()
     log.intend(sink.look_up("me").base)
     published = sink.publish(sink.look_up("me").base, publication("me", prepare(target.name, "a", [1, 2, 3])))
@@ -68,7 +69,7 @@ def test_published_but_not_recorded_is_found_and_not_published_again(target: Tar
 
 @pytest.mark.seed("004-13", "E48")
 def test_who_was_paused_after_its_look_up_cannot_publish_after_its_successor(target: Target) -> None:
-    zombie = sink_for(target.name)
+    zombie = sink_of(target.name)
     base = zombie.look_up("me").base
     late = publication("me", prepare(target.name, "zombie", [7]))
     once(target, Log())
@@ -123,14 +124,14 @@ class LostAnswer(Publishing):
 def test_a_lost_answer_is_looked_up(target: Target) -> None:
     log = Log()
     file = prepare(target.name, "a", [1, 2, 3], "me")
-    published, _ = publish_once(LostAnswer(sink_for(target.name)), "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
+    published, _ = publish_once(LostAnswer(sink_of(target.name)), "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
     assert log.rows[-1] == f"published {published.commit_id}"
     assert (target.commits(), positions(target)) == (1, [1, 2, 3])
 
 
 @pytest.mark.seed("E42", "E52")
 def test_a_lost_answer_of_something_that_did_not_happen_is_no_success_and_no_file_goes(target: Target) -> None:
-    sink = LostAnswer(sink_for(target.name))
+    sink = LostAnswer(sink_of(target.name))
     sink.applied = False
     log = Log()
     file = prepare(target.name, "a", [1, 2, 3], "me")
@@ -138,7 +139,7 @@ def test_a_lost_answer_of_something_that_did_not_happen_is_no_success_and_no_fil
         publish_once(sink, "me", 1, publication("me", file), log)  # type: ignore[arg-type]  # by __getattr__
     assert target.rows() == []
     # The same files, in the next attempt.
-    publish_once(sink_for(target.name), "me", 1, publication("me", file), log)
+    publish_once(sink_of(target.name), "me", 1, publication("me", file), log)
     assert positions(target) == [1, 2, 3]
 
 
@@ -172,7 +173,7 @@ class Overtaken(Publishing):
 
 @pytest.mark.seed("E47")
 def test_somebody_elses_publication_in_between_is_a_conflict_and_both_are_visible_in_the_end(target: Target) -> None:
-    log, sink = Log(), Overtaken(sink_for(target.name), target)
+    log, sink = Log(), Overtaken(sink_of(target.name), target)
     publish_once(sink, "me", 1, publication("me", prepare(target.name, "a", [1, 2, 3], "me")), log)  # type: ignore[arg-type]  # by __getattr__
     assert sink.conflicts == 1
     assert len([row for row in log.rows if row.startswith("intent")]) == 2
@@ -188,11 +189,11 @@ def test_the_epoch_is_asked_for_when_nothing_is_left_to_do_but_the_step_that_pub
     gone = type(file)(file.path.replace("a.parquet", "gone.parquet"), file.records, file.bytes, file.crc32c)
     log.fenced = True
     with pytest.raises(Unreadable, match="is missing"):
-        publish_once(sink_for(target.name), "me", 1, publication("me", file, gone), log)
+        publish_once(sink_of(target.name), "me", 1, publication("me", file, gone), log)
     monkeypatch.setenv("CDR_FAULTS", "publish.before=raise")
     monkeypatch.setenv("CDR_FAULTS_LOG", str(tmp_path / "fired"))
     with pytest.raises(Fenced):
-        publish_once(sink_for(target.name), "me", 1, publication("me", file), log)
+        publish_once(sink_of(target.name), "me", 1, publication("me", file), log)
     assert not (tmp_path / "fired").exists(), "not even begun"
     assert (target.commits(), target.rows()) == (0, [])
 
@@ -201,14 +202,14 @@ def test_the_epoch_is_asked_for_when_nothing_is_left_to_do_but_the_step_that_pub
 def test_another_publication_under_the_same_number_is_in_doubt_and_not_taken_for_ours(target: Target) -> None:
     """The database lost its rows and gave the number out again."""
     file = prepare(target.name, "a", [1, 2, 3], "me")
-    first = publish_once(sink_for(target.name), "me", 1, publication("me", file, proof_sha256="aa"), Log())[0]
-    assert sink_for(target.name).look_up("me").published[0].proof == "aa"
+    first = publish_once(sink_of(target.name), "me", 1, publication("me", file, proof_sha256="aa"), Log())[0]
+    assert sink_of(target.name).look_up("me").published[0].proof == "aa"
     other, log = prepare(target.name, "b", [3, 4], "me"), Log()
     with pytest.raises(InDoubt, match="with other records") as caught:
-        publish_once(sink_for(target.name), "me", 1, publication("me", other, proof_sha256="bb"), log)
+        publish_once(sink_of(target.name), "me", 1, publication("me", other, proof_sha256="bb"), log)
     assert first.location in str(caught.value)
     assert (log.rows, positions(target)) == ([], [1, 2, 3])
-    again = publish_once(sink_for(target.name), "me", 1, publication("me", other, proof_sha256="aa"), Log())
+    again = publish_once(sink_of(target.name), "me", 1, publication("me", other, proof_sha256="aa"), Log())
     assert again == (first, True)
 
 
@@ -216,9 +217,9 @@ def test_another_publication_under_the_same_number_is_in_doubt_and_not_taken_for
 def test_the_same_source_by_another_recovery_is_refused_and_another_source_is_not(target: Target) -> None:
     """Two databases know nothing of each other; the target they share does."""
     file = prepare(target.name, "a", [1, 2, 3], "me")
-    publish_once(sink_for(target.name), "me", 1, publication("me", file, source_metadata_sha256="s1"), Log())
+    publish_once(sink_of(target.name), "me", 1, publication("me", file, source_metadata_sha256="s1"), Log())
     target.foreign()
-    sink, again, log = sink_for(target.name), prepare(target.name, "b", [1, 2, 3], "you"), Log()
+    sink, again, log = sink_of(target.name), prepare(target.name, "b", [1, 2, 3], "you"), Log()
     with pytest.raises(Refused, match="recovery r has published this very checkpoint") as caught:
         publish_once(sink, "you", 1, publication("you", again, source_metadata_sha256="s1"), log)
     assert (caught.value.exit_code, log.rows, target.commits()) == (3, [], 2)
@@ -230,7 +231,7 @@ def test_the_same_source_by_another_recovery_is_refused_and_another_source_is_no
 
 @pytest.mark.seed("E50")
 def test_a_prepared_file_that_is_missing_or_cut_is_named_and_nothing_is_published(target: Target) -> None:
-    sink = sink_for(target.name)
+    sink = sink_of(target.name)
     kept, lost = prepare(target.name, "kept", [1]), prepare(target.name, "lost", [2])
     gone = type(lost)(lost.path.replace("lost", "gone"), lost.records, lost.bytes, lost.crc32c)
     cut = type(lost)(lost.path, lost.records, lost.bytes - 1, lost.crc32c)
@@ -245,7 +246,7 @@ def test_a_prepared_file_that_is_missing_or_cut_is_named_and_nothing_is_publishe
 
 
 def test_a_prepared_file_with_other_bytes_is_refused(target: Target) -> None:
-    sink = sink_for(target.name)
+    sink = sink_of(target.name)
     file = prepare(target.name, "a", [1, 2, 3])
     with sink.open_file(file) as source:
         assert source.size() == file.bytes
@@ -256,7 +257,7 @@ def test_a_prepared_file_with_other_bytes_is_refused(target: Target) -> None:
 @pytest.mark.seed("E49")
 def test_an_intent_older_than_what_the_target_still_shows_is_in_doubt(target: Target) -> None:
     log = Log()
-    log.intend(sink_for(target.name).look_up("me").base)
+    log.intend(sink_of(target.name).look_up("me").base)
     for _ in range(3):
         target.foreign()
     target.forget()
@@ -274,14 +275,14 @@ def test_history_that_has_gone_is_no_matter_when_nobody_ever_tried(target: Targe
 
 
 def test_a_publication_without_files_is_a_publication(target: Target) -> None:
-    published, _ = publish_once(sink_for(target.name), "me", 1, publication("me"), Log())
-    again, found = publish_once(sink_for(target.name), "me", 1, publication("me"), Log())
+    published, _ = publish_once(sink_of(target.name), "me", 1, publication("me"), Log())
+    again, found = publish_once(sink_of(target.name), "me", 1, publication("me"), Log())
     assert (again, found) == (published, True)
     assert target.rows() == []
 
 
 def test_a_task_that_fails_leaves_no_file_behind(target: Target, tmp_path: Path) -> None:
-    sink, batch = sink_for(target.name), pa.record_batch({"who": ["x"], "pos": [1]})
+    sink, batch = sink_of(target.name), pa.record_batch({"who": ["x"], "pos": [1]})
 
     def task() -> None:
         with sink.writer("r/unfinished", batch.schema) as writer:
@@ -295,5 +296,5 @@ def test_a_task_that_fails_leaves_no_file_behind(target: Target, tmp_path: Path)
 
 def test_early_refusal_makes_nothing(empty_target: Target, tmp_path: Path) -> None:
     before = sorted(path for path in tmp_path.rglob("*") if path.suffix != ".db")
-    sink_for(empty_target.name).refuse_early(pa.schema([pa.field("pos", pa.int64())]))
+    sink_of(empty_target.name).refuse_early(pa.schema([pa.field("pos", pa.int64())]))
     assert sorted(path for path in tmp_path.rglob("*") if path.suffix != ".db") == before

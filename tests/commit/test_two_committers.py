@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import sink_for
 from cdr_core.errors import CommitConflict
 from tests.commit.committers import run
 from tests.commit.log import Log
 from tests.commit.targets import SCHEMA, PaimonTarget, Target, append_by_pypaimon, prepare, publication
+from tests.support.sinks import sink_of
 
 ROUNDS = int(os.environ.get("TEST_COMMIT_ROUNDS", "10"))
 """Of each committer; `make test-commit` makes it 200."""
@@ -53,7 +53,7 @@ def widen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stock_pypaimon_loses_commits_that_it_has_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why the publish step is ours: with the window widened, both are told "done" and one row is there."""
     target = PaimonTarget(tmp_path)
-    sink_for(target.name).create(SCHEMA)
+    sink_of(target.name).create(SCHEMA)
     widen(monkeypatch)
 
     def commit(number: int) -> None:
@@ -68,14 +68,14 @@ def test_stock_pypaimon_loses_commits_that_it_has_acknowledged(tmp_path: Path, m
 @pytest.mark.seed("004-13", "E47")
 def test_with_the_same_window_nothing_of_ours_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = PaimonTarget(tmp_path)
-    sink_for(target.name).create(SCHEMA)
+    sink_of(target.name).create(SCHEMA)
     widen(monkeypatch)
     monkeypatch.setenv("CDR_FAULTS", "publish.before=sleep:0.5")
 
     def commit(number: int) -> None:
         who = f"c{number}"
         file = prepare(target.name, who, [0], who)
-        publish_once(sink_for(target.name), who, 1, publication(who, file), Log())
+        publish_once(sink_of(target.name), who, 1, publication(who, file), Log())
         acknowledge(tmp_path, who, 0)
 
     run(2, commit, tmp_path)
@@ -90,7 +90,7 @@ def test_two_committers_again_and_again_what_is_acknowledged_is_visible(target: 
     """Each commits under a user of its own, as two recoveries to one table do."""
 
     def commit(number: int) -> None:
-        who, sink = f"c{number}", sink_for(target.name)
+        who, sink = f"c{number}", sink_of(target.name)
         for pos in range(rounds(target)):
             file = prepare(target.name, f"{who}/{pos}", [pos], who)
             publish_once(sink, who, pos + 1, publication(who, file, commit_id=pos + 1), Log())
@@ -109,7 +109,7 @@ def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp
     def commit(number: int) -> None:
         for pos in range(5):
             file = prepare(target.name, f"{number}/{pos}", [pos], "me")
-            publish_once(sink_for(target.name), "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
+            publish_once(sink_of(target.name), "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
 
     run(2, commit, tmp_path)
     assert visible(target) == [("me", pos) for pos in range(5)]
@@ -121,7 +121,7 @@ def test_two_attempts_at_the_same_commits_publish_each_of_them_once(target: Targ
     """The same user and ids from two processes at once, as a zombie and its successor."""
 
     def commit(number: int) -> None:
-        sink = sink_for(target.name)
+        sink = sink_of(target.name)
         for pos in range(rounds(target) // 2):
             file = prepare(target.name, f"attempt{number}/{pos}", [pos], "me")
             publish_once(sink, "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
@@ -133,13 +133,13 @@ def test_two_attempts_at_the_same_commits_publish_each_of_them_once(target: Targ
 
 def test_a_base_is_taken_by_exactly_one_of_many(target: Target, tmp_path: Path) -> None:
     """The compare-and-swap itself: one winner, and the others know that nothing of theirs is visible."""
-    base = sink_for(target.name).look_up("nobody").base
+    base = sink_of(target.name).look_up("nobody").base
 
     def publish(number: int) -> None:
         who = f"c{number}"
         file = prepare(target.name, who, [number], who)
         try:
-            sink_for(target.name).publish(base, publication(who, file))
+            sink_of(target.name).publish(base, publication(who, file))
         except CommitConflict:
             return
         acknowledge(tmp_path, who, number)

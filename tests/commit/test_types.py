@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.commit.publish_once import publish_once
-from cdr_core.commit.sinks import sink_for
 from tests.commit.log import Log
 from tests.commit.targets import Target, publication
+from tests.support.sinks import sink_of
 
 STRUCT = pa.struct([pa.field("n", pa.int16()), pa.field("s", pa.string())])
 VALUES: dict[str, tuple[pa.DataType, Any]] = {
@@ -50,7 +50,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("empty_target", ["parquet", "iceberg", "paimon"], indirect=True)
 def test_values_of_every_type_come_back_as_they_went_in(empty_target: Target) -> None:
-    sink = sink_for(empty_target.name)
+    sink = sink_of(empty_target.name)
     sink.create(SCHEMA)
     sink.refuse_early(SCHEMA)
     with sink.writer("a", SCHEMA) as writer:

@@ -159,7 +159,7 @@ class World:
             for subtask in subtasks
         }
         self.job = Job(
-            "drain", "r", epoch, "/memory", "", "", 0, 0, 0, 0, True, SETTINGS.checkpoint_interval, self._file_size
+            "drain", "r", epoch, "/memory", "", "none:", 0, 0, 0, 0, True, SETTINGS.checkpoint_interval, self._file_size
         )
         watch = self._parts.watch(self.drive, self.job, self.units, lambda: self.now)
         self.recorder = Recorder(self.drive, self.job, (len(self.units), None), lambda _: None, redo=False, watch=watch)

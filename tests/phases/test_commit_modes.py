@@ -21,7 +21,7 @@ from cdr_core.checkpoint_target.export import export_checkpoint
 from cdr_core.commit.commit_store import TableCommitter
 from cdr_core.commit.committable import Committable
 from cdr_core.commit.coordinator import Commit
-from cdr_core.commit.sinks import Publication, Published, sink_for
+from cdr_core.commit.sinks import Publication, Published
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.drain import commit_setup as coordination
 from cdr_core.errors import IllegalState, Refused, SettingsRefused, StorageError, Unbalanced, Unreadable
@@ -35,6 +35,7 @@ from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.draining import Started, make_slow
+from tests.support.sinks import sink_of
 from tests.support.written import SPEC, record, status, watermark, write_checkpoint
 
 
@@ -437,7 +438,7 @@ def test_prepared_files_are_closed_and_whole_before_their_entry_is_known(
 
     def checked(transaction: FencedTransaction, prepared: Prepared) -> bool:
         for file in Committable.from_json(json.loads(prepared.manifest)).files:
-            with sink_for(f"parquet:{out}").open_file(file) as source:
+            with sink_of(f"parquet:{out}").open_file(file) as source:
                 assert pq.ParquetFile(source).metadata.num_rows == file.records
             seen.append(file.path)
         return add(transaction, prepared)

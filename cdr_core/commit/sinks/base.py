@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ import google_crc32c
 import pyarrow as pa
 
 from cdr_core.commit.committable import PreparedFile
-from cdr_core.errors import Refused
 from cdr_core.extras import require_extra
+from cdr_core.targets import Target
 
 COMMIT_USER = "cdr.commit-user"
 COMMIT_ID = "cdr.commit-id"
@@ -43,14 +44,9 @@ BUDGET_SHARE = 8
 about as much again.
 """
 
-KINDS = ("checkpoint:DIR", "parquet:DIR", "iceberg:CATALOG/db.table", "paimon:WAREHOUSE/db.table", "none:")
-
-
-TABLES = frozenset({"parquet", "iceberg", "paimon"})
-
 
 def _permitted() -> None:
-    """Nobody forbids it."""
+    """Default permit: always allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,56 +202,22 @@ class Lake(Sink, Protocol):
         """The names, without directories, of all data files that any snapshot lists. What cannot be read raises."""
 
 
-def lake_for(target: str) -> Lake | None:
-    """The sink of a target whose files lie in a table of Iceberg or Paimon; ``None`` for any other."""
-    kind, _, address = target.partition(":")
-    if kind == "iceberg":
-        require_extra("iceberg", "a target iceberg:")
-        from cdr_core.commit.sinks.iceberg import IcebergSink
-
-        return IcebergSink(address)
-    if kind == "paimon":
-        require_extra("paimon", "a target paimon:")
-        from cdr_core.commit.sinks.paimon import PaimonSink
-
-        return PaimonSink(address)
-    return None
+def lake_for(target: Target) -> Lake | None:
+    """The sink of a target whose files lie in a table of a library; ``None`` for any other."""
+    if not target.kind.is_lake:
+        return None
+    lake: Lake = _make(target)
+    return lake
 
 
-def sink_for(target: str) -> Sink:
-    """The sink of a target such as ``parquet:DIR``. Nothing heavy is imported for a kind that is not used."""
-    kind, colon, address = target.partition(":")
-    if kind == "none" and colon:
-        from cdr_core.commit.sinks.none import NoneSink
-
-        return NoneSink(address)
-    if not colon or not address:
-        raise Refused(f"target {target!r} names no place", hint=f"write one of {', '.join(KINDS)}")
-    if kind == "checkpoint":
-        from cdr_core.commit.sinks.checkpoint import CheckpointSink
-
-        return CheckpointSink(address)
-    if kind == "parquet":
-        from cdr_core.commit.sinks.parquet import ParquetSink
-
-        return ParquetSink(address)
-    lake = lake_for(target)
-    if lake is not None:
-        return lake
-    raise Refused(f"target {target!r}: there is no sink {kind!r}", hint=f"use one of {', '.join(KINDS)}")
+def sink_for(target: Target) -> Sink:
+    """The sink of a target. Nothing heavy is imported for a kind that is not used."""
+    sink: Sink = _make(target)
+    return sink
 
 
-def is_table(target: str) -> bool:
-    """Whether the output is rows of a table, which can be published to more than once."""
-    return target.partition(":")[0] in TABLES
-
-
-def is_checkpoint(target: str) -> bool:
-    """Whether the output is a checkpoint in Flink's format, not a table."""
-    return target.partition(":")[0] == "checkpoint"
-
-
-def has_path(target: str) -> bool:
-    """Whether what follows the kind is a path or an address of a storage; a catalog's name is neither."""
-    kind, colon, address = target.partition(":")
-    return bool(colon and address) and kind not in {"iceberg", "none"}
+def _make(target: Target) -> Any:
+    if target.kind.extra:
+        require_extra(target.kind.extra, f"a target {target.kind.name}:")
+    module, _, name = target.kind.sink.partition(":")
+    return getattr(importlib.import_module(module), name)(target.address)
