@@ -18,6 +18,7 @@ from typing import Any
 
 from cdr_core.addresses import canonical
 from cdr_core.errors import SettingsRefused
+from cdr_core.log import LogFormat
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -104,6 +105,10 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _parse_log_format(text: str) -> LogFormat:
+    return LogFormat(_one_of(*LogFormat)(text))
 
 
 _SPARK_MASTER = re.compile(r"^(connect|local(\[(\*|\d+)(,\d+)?\])?|spark://\S+)$")
@@ -406,6 +411,16 @@ SETTINGS: tuple[Setting, ...] = (
         "URL",
         "S3 endpoint, where it is not the one that the credentials' own configuration leads to",
     ),
+    Setting(
+        "log_level",
+        _one_of("", "debug", "info", "warning", "error"),
+        "",
+        "",
+        "debug, info, warning or error; empty = info, and warning on a terminal, where progress bars are drawn",
+    ),
+    Setting(
+        "log_format", _parse_log_format, "text", "", "Lines of the log on stderr: text, or json for one object a line"
+    ),
 )
 
 
@@ -456,6 +471,8 @@ class Settings:
     drill_flink: str
     sweep_after: float
     s3_endpoint: str
+    log_level: str
+    log_format: LogFormat
 
     @property
     def shares_workspace(self) -> bool:

@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # For what is made once a session; a test has a home of its own.
     home = Path(tempfile.mkdtemp(prefix="cdr-tests-"))
     os.environ["CDR_HOME"] = str(home)
+    os.environ["CDR_LOG_LEVEL"] = "warning"
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     link_spark_archive(home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -63,6 +64,7 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("CDR_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CDR_HOME", str(tmp_path / ".cdr"))
+    monkeypatch.setenv("CDR_LOG_LEVEL", "warning")  # tests look at what else is on stderr
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import typer
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import Refused
+from cdr_core.log import configure
 from cdr_core.settings import Settings
 from cdr_core.targets import SYNTAXES
 
@@ -55,8 +56,10 @@ def prepare_home(home: Path) -> None:
 
 
 def load_settings() -> Settings:
-    """The settings in force."""
-    return settings_module.load()
+    """The settings in force, which the log follows from now on."""
+    settings = settings_module.load()
+    configure(settings.log_level, settings.log_format)
+    return settings
 
 
 def print_json(value: Mapping[str, Any]) -> None:

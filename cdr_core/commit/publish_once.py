@@ -9,12 +9,16 @@ time is done.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Protocol
 
 from cdr_core.commit.sinks.base import PROOF, SOURCE, LookUp, Publication, Published, Sink
 from cdr_core.errors import CdrError, CommitConflict, CommitUnknown, InDoubt, Refused
 from cdr_core.faults import reach
+from cdr_core.log import with_fields
+
+logger = logging.getLogger(__name__)
 
 MAXIMUM_CONFLICTS = 100
 """Other users of a busy target may win this often before we give the attempt up; a retry goes on."""
@@ -56,6 +60,7 @@ def publish_once(
     publication = replace(publication, permit=permit)
     for _ in range(MAXIMUM_CONFLICTS):
         seen = sink.look_up(commit_user)
+        logger.debug("looked up", extra=with_fields(commit=commit_id, base=seen.base, published=len(seen.published)))
         published = earlier = _find(seen, commit_id, publication)
         if published is None:
             _refuse_second_recovery(seen, publication)
@@ -68,6 +73,8 @@ def publish_once(
             reach("commit.published")
             log.record(published)
             reach("commit.recorded")
+            fields = with_fields(commit=commit_id, location=published.location, files=len(publication.files))
+            logger.info("found published" if earlier else "published", extra=fields)
             return published, earlier is not None
     raise CommitConflict(f"the target changed {MAXIMUM_CONFLICTS} times while publishing", hint="run commit again")
 
@@ -81,8 +88,12 @@ def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, public
     try:
         return sink.publish(base, publication)
     except CommitConflict:
+        logger.debug("another commit was first", extra=with_fields(commit=commit_id, base=base))
         return None
     except Exception as error:
+        logger.warning(
+            "a publication failed, the target is looked into: %s", error, extra=with_fields(commit=commit_id)
+        )
         seen = sink.look_up(commit_user)
         found = _find(seen, commit_id, publication)
         if found is not None:

@@ -6,6 +6,7 @@ fenced transaction, and a checkpoint exists only once the database says COMPLETE
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ from cdr_core.drain.resume import Progress, SubtaskOutput, prepared_rows, progre
 from cdr_core.drain.snapshots import CutEntry, Snapshots, newest_of
 from cdr_core.errors import Corrupt, JobFailed, StorageError
 from cdr_core.faults import reach
+from cdr_core.log import with_fields
 from cdr_core.metadata import NOT_READY, Command, CommandState, FencedTransaction, SpillFile
 from cdr_core.runtime.phase_ledgers import described
 from cdr_core.runtime.workspace import read_json
@@ -34,6 +36,8 @@ from cdr_core.runtime.workspace import read_json
 if TYPE_CHECKING:
     from cdr_core.runtime.driver import PhaseRun
     from cdr_core.runtime.unit_runner import Job
+
+log = logging.getLogger(__name__)
 
 DRAIN = "drain"
 """The grant by which an attempt at the drain holds the spill sets."""
@@ -199,9 +203,11 @@ class DrainWatch:
         ledger = NOTHING if self._publisher is None else cut.ledger
         output = SubtaskOutput(cut.files, cut.watermark)
         self._progress[subtask] = Progress(CutEntry.of(stored), output, number, ledger)
+        log.debug("snapshot seen", extra=with_fields(subtask=subtask, snapshot=number, files=len(cut.files)))
 
     def _note_respill(self, subtask: int, manifest: str) -> None:
         """A task found its spill set lost and made it again: from now on that one counts."""
+        log.info("a lost spill set was made again", extra=with_fields(subtask=subtask))
         files = [SpillFile(file["path"], file["bytes"]) for file in read_json(manifest)["files"]]
         with self._drive.fenced() as transaction:
             host = self._drive.recovery.host_id
@@ -214,6 +220,7 @@ class DrainWatch:
             transaction.abort_checkpoint(number, reason)
             self._reply(transaction, number, CommandState.REFUSED, {"checkpoint": number, "reason": reason})
         self._checkpoints.abort(number)
+        log.warning("recovery checkpoint given up: %s", reason, extra=with_fields(checkpoint=number))
 
     def _complete(self, number: int) -> None:
         """Manifest first, then everything the database must know about it in one transaction."""
@@ -234,6 +241,8 @@ class DrainWatch:
                     reply = {"checkpoint": number, "manifest": manifest}
                     self._reply(transaction, pending, CommandState.DONE, reply)
         reach("checkpoint.completed")
+        records = sum(file.records for each in self._progress.values() for file in each.output.files)
+        log.info("recovery checkpoint completed", extra=with_fields(checkpoint=number, records=records, asked=kept))
         self._checkpoints.complete(number)
         self._completed = number
         self._needed[number] = frozenset(entry.snapshot for entry in entries)

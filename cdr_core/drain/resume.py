@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,11 +26,15 @@ from cdr_core.drain.earlier_cuts import finished_cut_of_version_1
 from cdr_core.drain.snapshots import START, SUFFIX, Cut, CutEntry, Snapshot, StoredSnapshot
 from cdr_core.drain.watermark_state import UNKNOWN, InputWatermark
 from cdr_core.errors import IllegalState
+from cdr_core.log import with_fields
 from cdr_core.metadata import RecoveryCheckpointState
 from cdr_core.storage import storage_for
 
 if TYPE_CHECKING:
     from cdr_core.runtime.driver import PhaseRun
+
+
+log = logging.getLogger(__name__)
 
 
 def go_back(run: PhaseRun, subtasks: Collection[int]) -> dict[int, CutEntry]:
@@ -44,6 +49,8 @@ def go_back(run: PhaseRun, subtasks: Collection[int]) -> dict[int, CutEntry]:
     if back_to < committed:
         raise IllegalState(f"the drain would go back to checkpoint {back_to}, and {committed} may be published")
     require_no_unknown_commit(run, back_to)
+    story = "the drain goes on from a recovery checkpoint" if back_to else "the drain starts"
+    log.info(story, extra=with_fields(checkpoint=back_to))
     finished = {result.subtask for result in run.results(DrainResult)}
     with run.fenced() as transaction:
         for subtask in sorted(set(subtasks) - finished):

@@ -8,6 +8,7 @@ recovery checkpoint cuts.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from cdr_core.channels.remote_state import is_remote
 from cdr_core.channels.source_index import source_changed
 from cdr_core.errors import CdrError
 from cdr_core.faults import reach
+from cdr_core.log import with_fields
 from cdr_core.planning.plan import Plan
 from cdr_core.spill.router import Route, Routing, route
 from cdr_core.spill.scratch_ring import Kept, Scratch
@@ -33,6 +35,9 @@ Longs = npt.NDArray[np.int64]
 
 MOST_AHEAD = 4
 """Segments read ahead: with so many the reader is ahead of the output, and what it reads is still in the cache."""
+
+
+log = logging.getLogger(__name__)
 
 
 class PlannedSource:
@@ -88,6 +93,9 @@ class RoutedSegments:
         if not self.way().appends:
             self.waiting.append(Waiting(number, segment))
             return
+        log.debug(
+            "to scratch disk", extra=with_fields(segment=number, bytes=len(segment.body), waiting=len(self.waiting))
+        )
         self._routing.spilled += len(segment.body)
         self.waiting.append(Waiting(number, None, self._scratch.keep(segment.body)))
 

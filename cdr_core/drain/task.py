@@ -6,9 +6,10 @@ checkpoint; else at the start of the set.
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
@@ -20,6 +21,7 @@ from cdr_core.drain.snapshots import Cut, Snapshot, Snapshots
 from cdr_core.drain.subtask_output import Output, output_for
 from cdr_core.errors import CdrError, Unbalanced
 from cdr_core.faults import reach
+from cdr_core.log import with_fields
 from cdr_core.planning.drain_order import stages
 from cdr_core.runtime.phase_ledgers import line_key
 from cdr_core.runtime.read_back import read_back
@@ -42,6 +44,9 @@ LISTEN_SECONDS = 0.1
 """How often a task looks for a request to close its file."""
 LISTEN_SECONDS_AFAR = 0.5
 """On S3, where every look is a request."""
+
+
+log = logging.getLogger(__name__)
 
 
 class DrainTask:
@@ -85,6 +90,7 @@ class DrainTask:
         with output:
             self._drain(state, output)
             reach("drain.prepared")
+            log.debug("subtask drained", extra=with_fields(subtask=self._set.subtask, **asdict(self._routing)))
             return self._snapshot(state, output, final=self._job.stage is None)
 
     def _drain(self, state: DrainState, output: Output[Any]) -> None:

@@ -15,6 +15,7 @@ from cdr_core.drill.drill_view import as_json, as_text
 from cdr_core.drill.finish import end
 from cdr_core.drill.verdict import Failure, FailureKind
 from cdr_core.errors import CdrError
+from cdr_core.log import configure
 from cdr_core.metadata import Repository
 
 
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--failure", default="", help="why its recovery did not end well: kind and sentence, as JSON")
     options = parser.parse_args()
     settings = settings_module.load()
+    configure(settings.log_level, settings.log_format)
     try:
         with Repository.open(settings.database_url) as repository:
             drill = end(repository, settings, options.drill, _failure(options.failure))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from cdr_core.errors import NotFound, Refused, Replaced, SettingsRefused
 from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, refuse_unproven
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
+from cdr_core.log import with_fields
 from cdr_core.metadata import (
     DRAIN_ORDER,
     DROP_RECORDS,
@@ -52,6 +54,8 @@ from cdr_core.storage import absolute, is_local, join
 from cdr_core.storage.atomic_write import is_usable
 from cdr_core.storage.local import host_id
 from cdr_core.targets import Target
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
         retire(repository, generation_id(recovery.id, recovery.generation - 1), settings)
     if recovery.state is not RecoveryState.DONE:
         pin(recovery)
+    fields = with_fields(recovery=recovery.id, source=recovery.source.uri, target=recovery.target)
+    log.info("recovery created" if is_new else "recovery exists, it is continued", extra=fields)
     return recovery, is_new
 
 

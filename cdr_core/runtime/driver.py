@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -21,6 +22,7 @@ from cdr_core.channels.table_shapes import TableShape
 from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.errors import Cancelled, CdrError, Fenced, JobFailed, Refused
 from cdr_core.faults import reach
+from cdr_core.log import log_fields, with_fields
 from cdr_core.metadata import (
     CANCEL,
     DRAIN_ORDER,
@@ -47,6 +49,8 @@ from cdr_core.storage import storage_for
 from cdr_core.storage.column_codec import decode_columns
 from cdr_core.storage.local import host_id
 from cdr_core.sweep import sweep_recovery
+
+log = logging.getLogger(__name__)
 
 RECORDED_AT_ONCE = 64
 """Finished units that go into one transaction, at most."""
@@ -132,6 +136,8 @@ class PhaseRun:
             drain_scratch=self.settings.drain_scratch,
             on_corrupt=self.recovery.options["on_corrupt"],
             scratch=self.settings.scratch,
+            log_level=self.settings.log_level,
+            log_format=self.settings.log_format,
             shape=self.shape,
         )
 
@@ -223,6 +229,7 @@ class Recorder:
                 value = values[unit]
                 record(self._run.phase, unit, manifest, value["records"], value["bytes"], value["detail"])
         reach(f"{self._job.phase}.after-record")
+        log.debug("units recorded", extra=with_fields(units=",".join(values)))
         for unit, value in values.items():
             self.recorded.add(unit)
             self._records += value["records"]
@@ -260,7 +267,8 @@ def run_phase(
     def work() -> Mapping[str, Any]:
         return _run(run, workers, report)
 
-    result = run_attempt(run, workers, work)
+    with log_fields(recovery=recovery_id, phase=str(phase), epoch=epoch):
+        result = run_attempt(run, workers, work)
     if phase.successor is None:
         workers.end(run)
         unpin(run.recovery)
@@ -274,8 +282,10 @@ def run_attempt(run: PhaseRun, workers: Workers, work: Callable[[], Mapping[str,
         refuse_other_version(run.recovery, run.phase)
         return work()
     except Fenced:
+        log.warning("a newer attempt took the recovery over")
         raise
     except Cancelled:
+        log.info("cancelled by a user")
         workers.end(run)
         unpin(run.recovery)
         raise
@@ -296,6 +306,7 @@ def stored_result(repository: Repository, recovery_id: str, phase: Phase) -> Map
 
 
 def _run(run: PhaseRun, workers: Workers, report: Report) -> Mapping[str, Any]:
+    begun = time.monotonic()
     workers.start(run)
     sweep_before(run)
     forget_earlier_units(run)
@@ -305,6 +316,7 @@ def _run(run: PhaseRun, workers: Workers, report: Report) -> Mapping[str, Any]:
     total = len(units), _expected_bytes(run)
     with run.fenced() as transaction:
         transaction.set_total(run.phase, *total)
+    log.info("phase started", extra=with_fields(units=total[0], bytes=total[1]))
     job = run.job()
     watch = None if phase.watch is None else phase.watch(run, job, units)
     recorder = Recorder(run, job, total, report, redo=phase.checks_anew, watch=watch)
@@ -325,6 +337,8 @@ def _run(run: PhaseRun, workers: Workers, report: Report) -> Mapping[str, Any]:
         finished.record(transaction)
         transaction.finish_phase(run.phase, result)
     reach(f"{run.phase}.after-done")
+    seconds = round(time.monotonic() - begun, 3)
+    log.info("phase done", extra=with_fields(records=result.get("records"), seconds=seconds, fetched_bytes=fetched))
     with suppress(CdrError, OSError):
         finished.clean_up()
     return result
@@ -361,6 +375,7 @@ def forget_earlier_units(run: PhaseRun) -> None:
     rows = run.repository.units(run.recovery.id, run.phase)
     earlier = [row.unit for row in rows if "sha256" not in row.result and is_of_phase(row.unit)]
     if earlier:
+        log.info("units of an earlier version are done again", extra=with_fields(units=len(earlier)))
         with run.fenced() as transaction:
             transaction.forget_units(run.phase, earlier)
 
@@ -403,6 +418,7 @@ def _record_failure(run: PhaseRun, error: str) -> None:
     try:
         with run.fenced() as transaction:
             transaction.fail_attempt(error)
+        log.error("attempt failed: %s", error)
     except Fenced:
         raise
     except CdrError:

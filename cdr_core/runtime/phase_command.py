@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from cdr_core import settings as settings_module
 from cdr_core.errors import CdrError
+from cdr_core.log import configure
 from cdr_core.metadata import Phase, Repository, Runner
 from cdr_core.runtime.driver import Progress, as_line, run_phase, stored_result
 from cdr_core.runtime.executor_backend import SparkWorkers
@@ -49,6 +50,7 @@ def _exit(error: CdrError) -> NoReturn:
 
 def _run(phase: Phase, recovery: str, epoch: int | None) -> Mapping[str, Any]:
     settings = settings_module.load()
+    configure(settings.log_level, settings.log_format)
     with Repository.open(settings.database_url) as repository:
         if epoch is None:
             attempt = begin(repository, recovery, phase, own_runner(str(phase)))

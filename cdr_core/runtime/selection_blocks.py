@@ -7,6 +7,7 @@ splits of that unit again from the source.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
@@ -26,6 +27,7 @@ from cdr_core.channels.filter_context import FilterContext
 from cdr_core.channels.source_index import index_of
 from cdr_core.errors import StorageError, Unreadable
 from cdr_core.kernels import channel_batches
+from cdr_core.log import with_fields
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.unit_runner import Job
 from cdr_core.runtime.units import FilterUnit, StoredColumns
@@ -33,6 +35,8 @@ from cdr_core.storage import is_local, join, storage_for
 from cdr_core.storage.atomic_write import making
 from cdr_core.storage.column_codec import decode_columns, encode_columns, read_columns, read_file
 from cdr_core.storage.local import map_file
+
+log = logging.getLogger(__name__)
 
 Longs = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
@@ -184,7 +188,10 @@ class Blocks:
                 place = file.carried, row["carried_begin"], row["carried_end"]
                 carried = _mapped(*place, row["carried_crc32c"])
             return decode_columns(data)[1], carried
-        except (StorageError, Unreadable):
+        except (StorageError, Unreadable) as error:
+            log.info(
+                "a lost selection is made again: %s", error.what, extra=with_fields(subtask=self._subtask, block=number)
+            )
             self.made_again += 1
             return self._select_again(file.splits), None
 

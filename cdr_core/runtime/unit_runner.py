@@ -7,6 +7,7 @@ same unit (a retried or speculative Spark task) the first manifest wins, and wha
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import tempfile
@@ -27,6 +28,7 @@ from cdr_core.channels.source_index import use_index
 from cdr_core.channels.table_shapes import TableShape
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.faults import reach
+from cdr_core.log import LogFormat, configure, log_fields, with_fields
 from cdr_core.metadata import Phase
 from cdr_core.planning.plan import Plan
 from cdr_core.runtime.phase_definition import definition_of
@@ -39,6 +41,9 @@ from cdr_core.storage.local import local_path
 
 if TYPE_CHECKING:
     pass
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ class Job:
     drain_scratch: int = 0
     on_corrupt: str = "fail"
     scratch: str = ""
+    log_level: str = ""
+    log_format: LogFormat = LogFormat.TEXT
     shape: TableShape = TableShape.VALUES_ONLY
 
     def to_json(self) -> str:
@@ -81,7 +88,14 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         value = json.loads(text)
-        return cls(**{**value, "shape": TableShape(value["shape"]), "drain_order": tuple(value["drain_order"])})
+        return cls(
+            **{
+                **value,
+                "shape": TableShape(value["shape"]),
+                "drain_order": tuple(value["drain_order"]),
+                "log_format": LogFormat(value["log_format"]),
+            }
+        )
 
     @property
     def directory(self) -> str:
@@ -123,6 +137,12 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
     A task that is tried again passes over those of its units that have a result.
     """
     job = Job.from_json(payload)
+    configure(job.log_level, job.log_format)
+    with log_fields(recovery=job.recovery, phase=job.phase, epoch=job.epoch, unit=unit):
+        _run_unit(job, unit, task_attempt)
+
+
+def _run_unit(job: Job, unit: str, task_attempt: int) -> None:
     if task_attempt and storage_for(job.results).exists(join(job.results, f"{unit}{SUFFIX}")):
         return
     reach(f"{job.phase}.unit")
@@ -141,6 +161,7 @@ def run_unit(payload: str, unit: str, task_attempt: int) -> None:
     reach(f"{job.phase}.before-result")
     manifest = join(job.results, f"{unit}{SUFFIX}")
     storage_for(manifest).create(manifest, encode_columns(value, outcome.columns))
+    log.debug("unit done", extra=with_fields(records=outcome.records, bytes=outcome.bytes, fetched=fetches.bytes))
     reach(f"{job.phase}.after-result")
 
 

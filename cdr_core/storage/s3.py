@@ -6,6 +6,7 @@ The library's own retries are off: they do not cover a body that breaks off, and
 from __future__ import annotations
 
 import io
+import logging
 import os
 import random
 import time
@@ -31,7 +32,10 @@ from urllib3.exceptions import HTTPError
 from cdr_core import settings
 from cdr_core.addresses import canonical
 from cdr_core.errors import CdrError, Refused, SettingsRefused, StorageError, Unreadable
+from cdr_core.log import with_fields
 from cdr_core.storage.base import Stat
+
+log = logging.getLogger(__name__)
 
 TRIES = 8
 """About 13 seconds of patience in all; a task that lost it is tried again as a whole."""
@@ -242,9 +246,10 @@ def patiently(uri: str, call: Callable[[], T]) -> T:
                 return call()
         except Unreadable:
             raise
-        except StorageError:
+        except StorageError as error:
             if attempt == TRIES - 1:
                 raise
+            log.debug("tried again: %s", error.what, extra=with_fields(attempt=attempt + 1))
             time.sleep(FIRST_PAUSE * 2**attempt * (0.5 + random.random()))
     raise AssertionError("the last try returns or raises")
 

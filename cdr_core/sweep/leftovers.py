@@ -5,6 +5,7 @@ A sweep never fails a recovery: what cannot be looked at or removed is reported 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cdr_core.errors import CdrError
+from cdr_core.log import with_fields
 from cdr_core.metadata import Recovery, RecoveryState, Repository
 from cdr_core.settings import Settings
 from cdr_core.spill.reservations import LEDGER, settle
@@ -24,6 +26,8 @@ from cdr_core.sweep.decide import Standing, judge
 from cdr_core.sweep.objects import Found, objects_below, strange_places
 from cdr_core.sweep.references import local_root, remote_root, standing_of
 from cdr_core.sweep.report import Left, Leftover, Report, join
+
+log = logging.getLogger(__name__)
 
 PAGE = 1000
 SET = "set-"
@@ -48,7 +52,10 @@ def sweep_recovery(repository: Repository, recovery_id: str, settings: Settings,
     if recovery.host_id is not None and recovery.host_id != host_id():
         return Report(left=(Left(recovery.workspace, "it is on another host"),))
     try:
-        return _sweep(repository, recovery, settings, dry_run)
+        report = _sweep(repository, recovery, settings, dry_run)
+        if report.removed:
+            log.info("leftovers removed", extra=with_fields(recovery=recovery_id, bytes=report.removed))
+        return report
     except CdrError as error:
         return Report(left=(Left(recovery.workspace, f"it cannot be looked at: {error.what}"),))
     except OSError as error:
