@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,13 @@ def test_what_a_task_left_that_was_run_again_in_a_good_attempt_goes_with_the_nex
     successor = phase.successor
     assert successor is not None
     module = drain if successor is Phase.DRAIN else commit
-    real = module.prepare
+    real = module.PHASE.prepare
 
     def noted(drive: PhaseRun) -> Any:
         seen.append({path.parent.name for path in spill_files(case)})
         return real(drive)
 
-    monkeypatch.setattr(module, "prepare", noted)
+    monkeypatch.setattr(module, "PHASE", replace(module.PHASE, prepare=noted))
     for after in list(Phase)[list(Phase).index(successor) :]:
         inline.run(repository, recovery, after, settings)
     assert not seen[0] & forgotten

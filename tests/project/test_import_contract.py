@@ -24,7 +24,7 @@ def layout(tmp_path: Path) -> Path:
             copy = tmp_path / init.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.touch()
-    modules = ("errors", "addresses", "extras", "settings", "faults")
+    modules = ("errors", "addresses", "extras", "log", "targets", "settings", "faults")
     for module in (*(f"cdr_core/{name}.py" for name in modules), "dags/cdr_recover.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).touch()
@@ -58,15 +58,22 @@ def test_an_empty_layout_keeps_the_contract(layout: Path) -> None:
         ("cdr_core/flink/x", "cdr_core.storage", "each layer"),
         ("cdr_core/storage/x", "cdr_core.kernels", "does not look into them"),
         ("cdr_core/spill/x", "cdr_core.drain", "each layer"),
-        ("cdr_core/drain/x", "cdr_core.commit", "each layer"),
+        ("cdr_core/spill/x", "cdr_core.commit", "each layer"),
+        ("cdr_core/commit/x", "cdr_core.spill", "each layer"),
+        ("cdr_core/planning/x", "cdr_core.channels", "each layer"),
+        ("cdr_core/planning/x", "cdr_core.metadata", "each layer"),
         ("cdr_core/commit/x", "cdr_core.drain", "each layer"),
+        ("cdr_core/runtime/x", "cdr_core.drain", "each layer"),
+        ("cdr_core/drain/x", "cdr_core.phases", "each layer"),
         ("cdr_core/spark/x", "cdr_core.phases", "each layer"),
+        ("cdr_core/phases/x", "cdr_core.recovery", "each layer"),
         ("cdr_core/phases/x", "cdr_core.cli", "each layer"),
         ("cdr_core/surprise/__init__", "os", "each layer"),
         ("cdr_core/cli/x", "cdr_airflow", "knows neither"),
-        ("cdr_core/audit/independent/x", "cdr_core.flink", "the independent reader"),
-        ("cdr_core/audit/independent/x", "cdr_core.settings", "the independent reader"),
-        ("cdr_core/rescale/x", "pyspark.sql", "import pyspark"),
+        ("cdr_core/verify/x", "cdr_core.flink", "the independent reader"),
+        ("cdr_core/verify/x", "cdr_core.settings", "the independent reader"),
+        ("cdr_core/channels/x", "pyspark.sql", "import pyspark"),
+        ("cdr_core/phases/x", "pyspark", "import pyspark"),
         ("plugins/cdr_airflow/x", "pyspark", "import pyspark"),
         ("cdr_core/cli/x", "sqlalchemy", "imports SQLAlchemy"),
         ("dags/x", "sqlalchemy.orm", "imports SQLAlchemy"),
@@ -87,17 +94,18 @@ def test_a_planted_violation_is_caught(layout: Path, module: str, imports: str, 
 @pytest.mark.parametrize(
     ("module", "imports"),
     [
-        ("cdr_core/phases/x", "pyspark"),
+        ("cdr_core/runtime/x", "pyspark"),
         ("cdr_core/metadata/x", "sqlalchemy"),
         ("cdr_core/storage/x", "boto3"),
-        ("cdr_core/audit/independent/x", "cdr_core.storage"),
-        ("cdr_core/audit/independent/x", "cdr_core.verify.y"),
-        ("cdr_core/rescale/x", "cdr_core.spill"),
+        ("cdr_core/verify/x", "cdr_core.storage"),
+        ("cdr_core/verify/x", "cdr_core.verify.y"),
+        ("cdr_core/channels/x", "cdr_core.planning"),
+        ("cdr_core/drain/x", "cdr_core.commit"),
         ("dags/x", "cdr_airflow"),
     ],
 )
 def test_what_the_contract_allows_passes(layout: Path, module: str, imports: str) -> None:
-    (layout / "cdr_core/audit/independent/y.py").touch()
+    (layout / "cdr_core/verify/y.py").touch()
     (layout / f"{module}.py").write_text(f"import {imports}\n")
     done = lint(layout)
     assert done.returncode == 0, done.stdout
