@@ -170,7 +170,7 @@ def _refuse_published(repository: Repository, recovery_id: str) -> None:
     if repository.commit_log(recovery_id):
         raise Refused(
             f"recovery {recovery_id} has begun to publish: an exported checkpoint would hold those records again",
-            hint=f"let it finish: cdr resume {recovery_id}",
+            hint=f"wait until it is done; if it is not running, continue it: cdr resume {recovery_id}",
         )
 
 
@@ -181,7 +181,7 @@ def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoin
     if not all(found):
         raise Refused(
             f"recovery {recovery_id} ran in one pass and keeps no spill sets to export",
-            hint=f"let it finish: cdr resume {recovery_id}",
+            hint=f"wait until it is done; if it is not running, continue it: cdr resume {recovery_id}",
         )
     return found
 

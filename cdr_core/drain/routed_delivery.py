@@ -167,6 +167,7 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
             on_disk = length
         elif on_disk and self._set.files[int(self._set.columns["file"][number])].memory:
             on_disk = 0
+        self._routing.by_reference += length - int(self._stored[number])
         self._routing.replayed += on_disk
         self._routing.handed_over += length - on_disk
 
@@ -191,9 +192,7 @@ class SegmentQueue(AbstractContextManager["SegmentQueue"]):
                 self._changed.notify_all()
 
     def _loaded(self, number: int) -> Segment:
-        body = read_body(self._set, number, self._source)
-        self._routing.by_reference += len(body) - int(self._stored[number])
-        return self._made(number, body)
+        return self._made(number, read_body(self._set, number, self._source))
 
     def _made(self, number: int, body: Bytes) -> Segment:
         return as_segment(self._set, number, body, positions=self._positions)
