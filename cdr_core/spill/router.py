@@ -43,9 +43,9 @@ ROUTING = "routing"
 
 @dataclass(slots=True)
 class Routing:
-    """Bytes of elements, by the way they took. ``by_reference`` were delivered from the source in place; what reached the
-    output was ``handed_over`` without having been on a disk of cdr, or ``replayed`` from one; ``spilled`` went to the
-    scratch disk of a drain.
+    """Bytes of elements, by the way they took. ``by_reference`` were delivered from the source in place; what reached
+    the output was ``handed_over`` without having been on a disk of cdr, or ``replayed`` from one; ``spilled`` went to
+    the scratch disk of a drain.
     """
 
     by_reference: int = 0
