@@ -12,7 +12,6 @@ import msgspec
 from cdr_core.audit.ledger import CLOSING_STATUS, CLOSING_WATERMARK, Ledger, join_ledgers, require_others
 from cdr_core.audit.receipt import sealed
 from cdr_core.channels.channel_source import open_planned
-from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.checkpoint_target.channel_files import channel_units, check_channels, handles_of
 from cdr_core.checkpoint_target.state_migration import move_state, state_units, subtasks_in
 from cdr_core.checkpoint_target.units import ChannelsUnit, CommitResult, MovedState, PublishedUnit, StateUnit
@@ -131,7 +130,7 @@ def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequenc
     copied = {file["path"]: file for each in moved for file in each.copied}
     return {
         "source_metadata_sha256": recovery.source.metadata_sha256,
-        "output_state": DOWNSTREAM if recovery.options.get(OUTPUT_DOWNSTREAM) else KEEP,
+        "output_state": DOWNSTREAM if recovery.options.recover_output_downstream else KEEP,
         "files": [{name: file[name] for name in ("path", "records", "bytes", "crc32c")} for file in files],
         "copied": [copied[path] for path in sorted(copied)],
         **{name: sorted({path for each in moved for path in getattr(each, name)}) for name in OUTSIDE},

@@ -17,7 +17,6 @@ from cdr_core import settings
 from cdr_core.channels.channel_source import open_planned
 from cdr_core.channels.source_index import using_index
 from cdr_core.channels.state_border import Borders, borders
-from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.checkpoint_target.assemble import checkpoint_sink
 from cdr_core.checkpoint_target.channel_files import handles_of
 from cdr_core.checkpoint_target.export_lease import holding
@@ -35,7 +34,7 @@ from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.flink.metadata import RelativeFile, SubtaskState, write_metadata
 from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.flink.state import files_behind
-from cdr_core.metadata import SOURCES, Export, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
+from cdr_core.metadata import Export, Recovery, RecoveryCheckpoint, RecoveryCheckpointState, Repository
 from cdr_core.metadata import SpillSet as HeldSet
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
@@ -64,7 +63,7 @@ class Exported:
 def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: int, directory: str) -> Exported:
     """Write a complete recovery checkpoint to an empty or new directory; ``_metadata`` comes last and exclusively."""
     recovery = repository.recovery(recovery_id)
-    with using_index(recovery.source.metadata_sha256, str((recovery.plan_summary or {}).get(SOURCES, ""))):
+    with using_index(recovery.source.metadata_sha256, recovery.sources):
         return _export(repository, recovery, checkpoint_id, directory)
 
 
@@ -193,7 +192,7 @@ def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
 
 
 def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> Borders | None:
-    if recovery.options.get(OUTPUT_DOWNSTREAM, settings.load().recover_output_downstream):
+    if recovery.options.recover_output_downstream or settings.load().recover_output_downstream:
         return None
     return borders(plan, scanned_in(unit_outputs(repository, recovery.id, ReadResult)))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdr_core.errors import SettingsRefused
+from cdr_core.metadata.recovery_options import AT_END, PER_CHECKPOINT
 from cdr_core.targets import Target
 
 if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.settings import Settings
-
-
-AT_END, PER_CHECKPOINT = "at-end", "per-checkpoint"
 
 
 def mode_for(target: Target, settings: Settings) -> str:
@@ -31,4 +29,4 @@ def mode_for(target: Target, settings: Settings) -> str:
 
 def is_per_checkpoint(recovery: Recovery) -> bool:
     """As it was chosen when the recovery was created: it never changes."""
-    return bool(recovery.options.get("commit", AT_END) == PER_CHECKPOINT)
+    return recovery.options.commit == PER_CHECKPOINT

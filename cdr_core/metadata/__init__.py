@@ -8,6 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.metadata.recovery_options import (
+    AT_END,
+    PER_CHECKPOINT,
+    PlannedEnds,
+    PlanSummary,
+    RecoveryOptions,
+    RecoverySettings,
+)
 from cdr_core.metadata.states import (
     CANCEL,
     HAND_OVER,
@@ -22,12 +30,7 @@ from cdr_core.metadata.states import (
     SpillSetState,
 )
 from cdr_core.metadata.values import (
-    DRAIN_ORDER,
-    DROP_RECORDS,
     NOT_READY,
-    REPLACE_TOKEN,
-    SOURCES,
-    TRUST_KEY,
     Attempt,
     Command,
     CommitLogEntry,
@@ -67,14 +70,11 @@ _DATABASE = {
 """What needs SQLAlchemy, and the module it is in."""
 
 __all__ = [
+    "AT_END",
     "CANCEL",
-    "DRAIN_ORDER",
-    "DROP_RECORDS",
     "HAND_OVER",
     "NOT_READY",
-    "REPLACE_TOKEN",
-    "SOURCES",
-    "TRUST_KEY",
+    "PER_CHECKPOINT",
     "Attempt",
     "AttemptState",
     "Command",
@@ -92,11 +92,15 @@ __all__ = [
     "Phase",
     "PhaseProgress",
     "PhaseState",
+    "PlanSummary",
+    "PlannedEnds",
     "Prepared",
     "Proof",
     "Recovery",
     "RecoveryCheckpoint",
     "RecoveryCheckpointState",
+    "RecoveryOptions",
+    "RecoverySettings",
     "RecoveryState",
     "Repository",
     "Runner",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cdr_core.metadata import models, values
 from cdr_core.metadata.grants import is_live
+from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 
 
 def source(row: models.SourceCheckpointRow) -> values.SourceCheckpoint:
@@ -25,15 +27,15 @@ def recovery(session: Session, row: models.RecoveryRow) -> values.Recovery:
         spec=row.spec,
         spec_sha256=row.spec_sha256,
         parallelism=row.parallelism,
-        options=row.options,
-        settings=row.settings,
+        options=msgspec.convert(row.options, RecoveryOptions),
+        settings=msgspec.convert(row.settings, RecoverySettings),
         workspace=row.workspace,
         host_id=row.host_id,
         state=row.state,
         epoch=row.epoch,
         plan_hash=row.plan_hash,
         plan_uri=row.plan_uri,
-        plan_summary=row.plan_summary,
+        plan_summary=msgspec.convert(row.plan_summary, PlanSummary | None),
         server=row.server,
         error=row.error,
         created_at=row.created_at,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cdr_core.errors import Refused, StartOver
 from cdr_core.metadata.models import PhaseRow, RecoveryRow, SourceCheckpointRow
 from cdr_core.metadata.models.base import utc_now
+from cdr_core.metadata.recovery_options import RecoverySettings
 from cdr_core.metadata.replace import replace
 from cdr_core.metadata.rows import insert_unless_there, lock_recovery, lock_source, settle_pin
 from cdr_core.metadata.states import Phase, PhaseState, RecoveryState
-from cdr_core.metadata.values import REPLACE_TOKEN, TRUST_KEY, Json, NewRecovery
+from cdr_core.metadata.values import NewRecovery
 
 
 def create(session: Session, new: NewRecovery) -> tuple[RecoveryRow, bool]:
@@ -70,8 +72,8 @@ def _columns(new: NewRecovery, source_id: int) -> dict[str, object]:
         "spec": new.spec,
         "spec_sha256": new.spec_sha256,
         "parallelism": new.parallelism,
-        "options": dict(new.options),
-        "settings": dict(new.settings),
+        "options": msgspec.to_builtins(new.options),
+        "settings": msgspec.to_builtins(new.settings),
         "workspace": new.workspace,
         "host_id": new.host_id,
         "state": RecoveryState.CREATED,
@@ -86,7 +88,7 @@ def _columns(new: NewRecovery, source_id: int) -> dict[str, object]:
 def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
     """The stored recovery, if it is the one that was asked for; what differs is named with both values."""
     if new.replaces is not None:
-        if stored.settings.get(REPLACE_TOKEN) == new.settings.get(REPLACE_TOKEN):
+        if _settings(stored).replace_token == new.settings.replace_token:
             return stored
         raise StartOver(
             f"recovery {new.replaces} was replaced by {stored.id} while this start-over was checked",
@@ -98,7 +100,7 @@ def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
     wanted = (
         ("spec (SHA-256)", stored.spec_sha256, new.spec_sha256),
         ("parallelism", stored.parallelism, new.parallelism),
-        ("options", _canonical(stored.options), _canonical(new.options)),
+        ("options", _canonical(stored.options), _canonical(msgspec.to_builtins(new.options))),
     )
     for name, before, now in wanted:
         if before != now:
@@ -109,10 +111,14 @@ def _attach(stored: RecoveryRow, new: NewRecovery) -> RecoveryRow:
                 f"{what} has {name} {before}, not {now}",
                 hint=f"{same}, start over with --replace, or choose another target",
             )
-    if new.settings.get(TRUST_KEY) and not stored.settings.get(TRUST_KEY):
-        stored.settings = {**stored.settings, TRUST_KEY: True}
+    if new.settings.trust_key and not _settings(stored).trust_key:
+        stored.settings = {**stored.settings, "trust_key": True}
     return stored
 
 
-def _canonical(options: Json) -> str:
-    return json.dumps(dict(options), sort_keys=True, ensure_ascii=False)
+def _settings(row: RecoveryRow) -> RecoverySettings:
+    return msgspec.convert(row.settings, RecoverySettings)
+
+
+def _canonical(options: object) -> str:
+    return json.dumps(options, sort_keys=True, ensure_ascii=False)

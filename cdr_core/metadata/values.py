@@ -11,6 +11,7 @@ from typing import Any
 
 from cdr_core import __version__
 from cdr_core.errors import Refused
+from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 from cdr_core.metadata.states import (
     AttemptState,
     CommandState,
@@ -56,27 +57,13 @@ def already_visible(recovery_id: str, published: list[tuple[int, str]]) -> Refus
     )
 
 
-DROP_RECORDS = "drop_records"
-"""The option of a recovery that names the records to be left out."""
-DRAIN_ORDER = "drain_order"
-"""The option of a recovery that names the exchanges to be drained before the others."""
-SOURCES = "sources"
-"""In the summary of a plan: the index of the source's objects, needed until the recovery is over."""
-TRUST_KEY = "trust_key"
-"""The setting of a recovery whose user vouches for keys that nothing in the checkpoint proves."""
-
-REPLACE_TOKEN = "replace_token"
-"""The setting that tells a start-over that is asked for again, as by a retried task, from another start-over."""
-
-
 @dataclass(frozen=True, slots=True)
 class NewRecovery:
     """What a recovery is asked to do.
 
-    ``source`` and ``target`` are absolute and normalised: the target's text is half of the identity. ``options`` change
-    the result, so a second start must bring the same ones; ``settings`` do not (an interval, a timeout) and the first
-    start's are kept. ``id`` is drawn beforehand so that ``workspace`` can contain it; where the recovery exists already
-    the stored ones win. ``replaces`` is the id of the generation that this one takes the place of.
+    ``source`` and ``target`` are absolute and normalised: the target's text is half of the identity. ``id`` is drawn
+    beforehand so that ``workspace`` can contain it; where the recovery exists already the stored ones win. ``replaces``
+    is the id of the generation that this one takes the place of.
     """
 
     source: str
@@ -85,9 +72,9 @@ class NewRecovery:
     spec: str
     parallelism: str
     workspace: str
+    options: RecoveryOptions
+    settings: RecoverySettings = field(default_factory=RecoverySettings)
     flink_checkpoint_id: int | None = None
-    options: Json = field(default_factory=dict)
-    settings: Json = field(default_factory=dict)
     host_id: str | None = None
     id: str = field(default_factory=new_recovery_id)
     generation: int = 1
@@ -127,15 +114,15 @@ class Recovery:
     spec: str
     spec_sha256: str
     parallelism: str
-    options: Json
-    settings: Json
+    options: RecoveryOptions
+    settings: RecoverySettings
     workspace: str
     host_id: str | None
     state: RecoveryState
     epoch: int
     plan_hash: str | None
     plan_uri: str | None
-    plan_summary: Json | None
+    plan_summary: PlanSummary | None
     server: Json | None
     error: str | None
     created_at: datetime
@@ -147,6 +134,19 @@ class Recovery:
     @property
     def output(self) -> Target:
         return Target.parse(self.target)
+
+    @property
+    def sources(self) -> str:
+        """The index of the source's objects; empty before the plan, or where an earlier version made it."""
+        return "" if self.plan_summary is None else self.plan_summary.sources
+
+    @property
+    def source_age_s(self) -> float | None:
+        """How old the checkpoint was when its recovery was created; ``None`` where its storage did not say."""
+        if self.plan_summary is None or not self.plan_summary.source_modified:
+            return None
+        written = datetime.fromisoformat(self.plan_summary.source_modified)
+        return round((self.created_at - written).total_seconds(), 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cdr_core.audit.ledger import Ledger, join_ledgers, require_equal
 from cdr_core.channels.state_border import Borders, borders
-from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.sinks import sink_for
 from cdr_core.drain.checkpoint_driver import DRAIN, DrainWatch, record_output
@@ -76,7 +75,7 @@ def prepare(run: PhaseRun) -> dict[str, DrainUnit]:
 
 def _sides(run: PhaseRun) -> StoredColumns | None:
     """The file that says where input state ends; ``None`` where there is only one side to go to."""
-    if not run.recovery.output.kind.is_checkpoint or run.recovery.options.get(OUTPUT_DOWNSTREAM):
+    if not run.recovery.output.kind.is_checkpoint or run.recovery.options.recover_output_downstream:
         return None
     uri = run.workspace.attempt(run.epoch, str(run.phase), "sides.msgpack")
     return StoredColumns(uri, write_columns(uri, borders(run.plan, scanned_by(run)).to_columns()))

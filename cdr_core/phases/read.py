@@ -23,14 +23,14 @@ from cdr_core.channels.source_index import make_index
 from cdr_core.evidence.spec_evidence import ExchangeEvidence, gather_evidence, refuse_unproven, relax_key_checks
 from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
-from cdr_core.metadata import DROP_RECORDS, SOURCES, TRUST_KEY
+from cdr_core.metadata import PlannedEnds, PlanSummary
 from cdr_core.planning.dropped_records import Ranges, drops_by_channel, parse_drops
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.runtime.phase_definition import Finished, Outcome, PhaseDefinition
 from cdr_core.runtime.phase_ledgers import recorded, summed_lines
-from cdr_core.runtime.phase_outputs import EVIDENCE, scanned_by, source_ledger
+from cdr_core.runtime.phase_outputs import scanned_by, source_ledger
 from cdr_core.runtime.quarantine import (
     QUARANTINE,
     directories,
@@ -64,9 +64,9 @@ def prepare(run: PhaseRun) -> dict[str, ReadUnit]:
         wish = parse_parallelism(recovery.parallelism)
         plan = make_plan(checkpoint, parse_spec(recovery.spec), wish, run.settings.split_size)
         refuse_shared_chunks(checkpoint)
-        refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options["on_corrupt"] == QUARANTINE)
+        refuse_hidden_bytes(checkpoint, plan, damage_is_fine=recovery.options.on_corrupt == QUARANTINE)
         evidence = _evidence(recovery, checkpoint, plan, shown=run.settings.show_samples)
-        refuse_unproven(evidence, trusted=bool(recovery.settings.get(TRUST_KEY)))
+        refuse_unproven(evidence, trusted=recovery.settings.trust_key)
         plan = relax_key_checks(plan, evidence)
         metadata = join(recovery.source.uri, METADATA_FILE)
         modified = storage_for(metadata).stat(metadata).modified
@@ -75,9 +75,8 @@ def prepare(run: PhaseRun) -> dict[str, ReadUnit]:
         storage_for(uri).create(uri, plan.to_json().encode())
         reach("read.plan-written")
         with run.fenced() as transaction:
-            facts = {EVIDENCE: [each.to_json() for each in evidence], "source_modified": modified.isoformat()}
-            transaction.save_plan(plan.sha256, uri, summary(plan) | facts | {SOURCES: sources})
-    drops = drops_by_channel(run.plan, parse_drops(recovery.options.get(DROP_RECORDS, ())))
+            transaction.save_plan(plan.sha256, uri, summary(plan, evidence, modified.isoformat(), sources))
+    drops = drops_by_channel(run.plan, parse_drops(recovery.options.drop_records))
     return with_drops(units(run.plan), drops)
 
 
@@ -99,24 +98,26 @@ def _pin_source(run: PhaseRun, checkpoint: Checkpoint) -> str:
 
 def _evidence(recovery: Recovery, checkpoint: Checkpoint, plan: Plan, *, shown: bool) -> tuple[ExchangeEvidence, ...]:
     """As it was gathered when the recovery was created; now, if an older version created it."""
-    found = recovery.settings.get(EVIDENCE)
+    found = recovery.settings.evidence
     if found is None:
         return gather_evidence(checkpoint, plan, shown=shown)
     return tuple(map(ExchangeEvidence.from_json, found))
 
 
-def summary(plan: Plan) -> dict[str, Any]:
-    """What a person wants to see of a plan first."""
-    return {
-        "exchanges": [
-            {"name": e.name, "up": [e.old_up, e.new_up], "down": [e.old_down, e.new_down], "partitioner": e.partitioner}
-            for e in plan.exchanges
-        ],
-        "subtasks": len(plan.subtasks),
-        "channels": len(plan.channels),
-        "ambiguous": int(np.count_nonzero(plan.channels.owner_count > 1)),
-        "bytes": int(plan.channels.bytes.sum()),
-    }
+def summary(plan: Plan, evidence: Sequence[ExchangeEvidence], modified: str, sources: str) -> PlanSummary:
+    """Return what the row of the recovery keeps of a plan."""
+    return PlanSummary(
+        exchanges=tuple(
+            PlannedEnds(e.name, (e.old_up, e.new_up), (e.old_down, e.new_down), e.partitioner) for e in plan.exchanges
+        ),
+        subtasks=len(plan.subtasks),
+        channels=len(plan.channels),
+        ambiguous=int(np.count_nonzero(plan.channels.owner_count > 1)),
+        bytes=int(plan.channels.bytes.sum()),
+        evidence=tuple(each.to_json() for each in evidence),
+        source_modified=modified,
+        sources=sources,
+    )
 
 
 def finish(run: PhaseRun, _: Sequence[ReadResult]) -> Finished:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.channels.disk_estimate import scratch_at_most, stored_at_most
 from cdr_core.channels.table_shapes import TableShape
-from cdr_core.checkpoint_target import OUTPUT_DOWNSTREAM
 from cdr_core.checkpoint_target.assemble import checkpoint_sink
 from cdr_core.checkpoint_target.preflight import blocked
-from cdr_core.commit.commit_mode import AT_END, mode_for
+from cdr_core.commit.commit_mode import mode_for
 from cdr_core.commit.commit_store import commit_user
 from cdr_core.commit.publish_once import already_published, require_sight
 from cdr_core.commit.sinks import sink_for
@@ -23,12 +22,10 @@ from cdr_core.faults import reach
 from cdr_core.flink.checkpoint import METADATA_FILE, Checkpoint
 from cdr_core.log import with_fields
 from cdr_core.metadata import (
-    DRAIN_ORDER,
-    DROP_RECORDS,
-    REPLACE_TOKEN,
-    TRUST_KEY,
     NewRecovery,
     Recovery,
+    RecoveryOptions,
+    RecoverySettings,
     RecoveryState,
     Repository,
     already_visible,
@@ -41,11 +38,9 @@ from cdr_core.planning.job_spec import parse_spec, read_spec
 from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.recovery.retire import retire
-from cdr_core.runtime.phase_outputs import EVIDENCE
-from cdr_core.runtime.pin_file import SETTING as PIN_FILE
 from cdr_core.runtime.pin_file import pin, pin_file_of
 from cdr_core.runtime.quarantine import FAIL, ON_CORRUPT, shows_values
-from cdr_core.runtime.table_shape_choice import choose_shape, shape_options
+from cdr_core.runtime.table_shape_choice import choose_shape
 from cdr_core.runtime.unit_runner import scratch_directory
 from cdr_core.settings import Settings, parse_duration
 from cdr_core.spill.capacity_check import refuse_small_scratch, refuse_unfit
@@ -87,12 +82,12 @@ def request_of(
         spec=recovery.spec,
         parallelism=parallelism or recovery.parallelism,
         to=recovery.target,
-        checkpoint_interval=str(recovery.settings.get("checkpoint_interval") or ""),
-        on_corrupt=on_corrupt or str(recovery.options["on_corrupt"]),
-        drop_records=tuple(recovery.options.get(DROP_RECORDS, ())),
-        trust_key=trust_key or bool(recovery.settings.get(TRUST_KEY)),
+        checkpoint_interval=recovery.settings.checkpoint_interval,
+        on_corrupt=on_corrupt or recovery.options.on_corrupt,
+        drop_records=recovery.options.drop_records,
+        trust_key=trust_key or recovery.settings.trust_key,
         replace=replace,
-        drain_order=tuple(recovery.options.get(DRAIN_ORDER, ())),
+        drain_order=recovery.options.drain_order,
     )
 
 
@@ -189,7 +184,7 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
     _refuse_published_elsewhere(repository, checked)
     generation = 1 if old is None else old.generation + 1
     recovery_id = new_recovery_id() if old is None else generation_id(old.id, generation)
-    pinned = {PIN_FILE: pin_file_of(checked.checkpoint.directory, recovery_id)} if settings.pin_files else {}
+    attached = _attached(repository, checked, old)
     recovery, is_new = repository.create_recovery(
         NewRecovery(
             id=recovery_id,
@@ -199,22 +194,14 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
             spec=checked.spec_text,
             parallelism=parse_parallelism(request.parallelism).text,
             target=str(checked.target),
-            # Defaults are left out, so that recoveries that an older release created keep the same options.
-            options={
-                "on_corrupt": request.on_corrupt,
-                **({} if checked.commit == AT_END else {"commit": checked.commit}),
-                **shape_options(checked.target, checked.shape, _attached(repository, checked, old)),
-                **({DROP_RECORDS: list(checked.drops)} if checked.drops else {}),
-                **({DRAIN_ORDER: list(request.drain_order)} if request.drain_order else {}),
-                **({OUTPUT_DOWNSTREAM: True} if _goes_downstream(checked.target, settings) else {}),
-            },
-            settings={
-                "checkpoint_interval": request.checkpoint_interval,
-                EVIDENCE: [each.to_json() for each in checked.evidence],
-                **({TRUST_KEY: True} if request.trust_key else {}),
-                **({REPLACE_TOKEN: request.replace} if request.replace else {}),
-                **pinned,
-            },
+            options=_options(request, checked, settings, attached),
+            settings=RecoverySettings(
+                checkpoint_interval=request.checkpoint_interval,
+                evidence=tuple(each.to_json() for each in checked.evidence),
+                trust_key=request.trust_key,
+                replace_token=request.replace,
+                pin_file=pin_file_of(checked.checkpoint.directory, recovery_id) if settings.pin_files else "",
+            ),
             workspace=join(settings.workspace, recovery_id),
             host_id=None if settings.shares_workspace else host_id(),
             generation=generation,
@@ -232,6 +219,27 @@ def create_in(repository: Repository, request: RecoveryRequest, settings: Settin
     return recovery, is_new
 
 
+def _options(
+    request: RecoveryRequest, checked: CheckedRequest, settings: Settings, attached: Recovery | None
+) -> RecoveryOptions:
+    """A recovery that the request attaches to keeps the shape of its table, for options are compared."""
+    if not checked.target.kind.is_table:
+        shape, raw = None, None
+    elif attached is not None:
+        shape, raw = attached.options.table_shape, attached.options.table_raw
+    else:
+        shape, raw = str(checked.shape), None
+    return RecoveryOptions(
+        on_corrupt=request.on_corrupt,
+        commit=checked.commit,
+        table_shape=shape,
+        table_raw=raw,
+        drop_records=checked.drops,
+        drain_order=request.drain_order,
+        recover_output_downstream=_goes_downstream(checked.target, settings),
+    )
+
+
 def _to_be_replaced(repository: Repository, checked: CheckedRequest, token: str) -> Recovery | None:
     """The recovery that a start-over takes the place of; ``None`` if there is none, or if this start-over made it.
 
@@ -239,7 +247,7 @@ def _to_be_replaced(repository: Repository, checked: CheckedRequest, token: str)
     forgotten so much of its history that it could not: the target decides what is published, whatever the rows say.
     """
     old = repository.find_recovery(checked.checkpoint.sha256, str(checked.target))
-    if old is None or old.settings.get(REPLACE_TOKEN) == token:
+    if old is None or old.settings.replace_token == token:
         return None
     _refuse_retry(repository, old, token)
     sink = sink_for(checked.target)
@@ -255,7 +263,7 @@ def _refuse_retry(repository: Repository, newest: Recovery, token: str) -> None:
     """Raise if this start-over made an earlier generation: a retried task must not undo a later start-over."""
     for number in range(1, newest.generation):
         made = repository.recovery(generation_id(newest.id, number))
-        if made.settings.get(REPLACE_TOKEN) == token:
+        if made.settings.replace_token == token:
             raise Replaced(f"recovery {made.id} was replaced by {newest.id}", hint=f"run: cdr resume {newest.id}")
 
 

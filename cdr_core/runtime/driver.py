@@ -25,8 +25,6 @@ from cdr_core.faults import reach
 from cdr_core.log import log_fields, with_fields
 from cdr_core.metadata import (
     CANCEL,
-    DRAIN_ORDER,
-    SOURCES,
     AttemptState,
     FencedTransaction,
     Phase,
@@ -111,7 +109,7 @@ class PhaseRun:
     @property
     def sources(self) -> str:
         """The index of the source's objects; empty where an earlier version made the plan."""
-        return str((self.repository.recovery(self.recovery.id).plan_summary or {}).get(SOURCES, ""))
+        return self.repository.recovery(self.recovery.id).sources
 
     def job(self) -> Job:
         """What travels to the executors."""
@@ -130,11 +128,11 @@ class PhaseRun:
             checkpoint_interval=self.checkpoint_interval,
             output_file_size=self.settings.output_file_size,
             read_back=is_per_checkpoint(self.recovery),
-            drain_order=tuple(self.recovery.options.get(DRAIN_ORDER, ())),
+            drain_order=self.recovery.options.drain_order,
             sources=self.sources,
             materialise=self.settings.materialise,
             drain_scratch=self.settings.drain_scratch,
-            on_corrupt=self.recovery.options["on_corrupt"],
+            on_corrupt=self.recovery.options.on_corrupt,
             scratch=self.settings.scratch,
             log_level=self.settings.log_level,
             log_format=self.settings.log_format,
@@ -146,7 +144,7 @@ class PhaseRun:
         """Seconds between two recovery checkpoints, 0 = only when asked. The recovery's own wins over the setting."""
         if not self.settings.checkpoint_during_recovery:
             return 0.0
-        own = self.recovery.settings.get("checkpoint_interval")
+        own = self.recovery.settings.checkpoint_interval
         return parse_duration(own) if own else self.settings.checkpoint_interval
 
     @property

@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Recovery
     from cdr_core.runtime.driver import PhaseRun
 
-EVIDENCE = "evidence"
-"""In a recovery's settings and its plan's summary: what confirms types and keys, one entry per exchange."""
-
 
 def evidence_of(recovery: Recovery) -> tuple[ExchangeEvidence, ...] | None:
     """What confirmed the types and keys when the plan was made; ``None`` if an older version made it."""
-    found = (recovery.plan_summary or {}).get(EVIDENCE)
+    found = None if recovery.plan_summary is None else recovery.plan_summary.evidence
     return None if found is None else tuple(map(ExchangeEvidence.from_json, found))
 
 

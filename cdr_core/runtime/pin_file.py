@@ -16,9 +16,6 @@ from cdr_core.storage import storage_for
 if TYPE_CHECKING:
     from cdr_core.metadata import Attempt, Phase, Recovery, Repository, Runner
 
-SETTING = "pin_file"
-"""In a recovery's settings: where its file is, whatever the setting says later."""
-
 VERSION = 1
 
 
@@ -29,7 +26,7 @@ def pin_file_of(checkpoint: str, recovery_id: str) -> str:
 
 def pin(recovery: Recovery) -> bool:
     """Whether the file is there now. It is created exclusively; one that is there already stays as it is."""
-    uri = recovery.settings.get(SETTING)
+    uri = recovery.settings.pin_file
     if not uri:
         return False
     value = {
@@ -62,7 +59,7 @@ def begin(repository: Repository, recovery_id: str, phase: Phase, runner: Runner
 
 def unpin(recovery: Recovery) -> bool:
     """Remove the file of a recovery that has ended; whether it was there and ours. What cannot go now stays."""
-    uri = recovery.settings.get(SETTING)
+    uri = recovery.settings.pin_file
     if not uri:
         return False
     try:

@@ -29,7 +29,7 @@ def run_facts(run: PhaseRun, scanned: Scanned) -> dict[str, Any]:
         "cdr": cdr_core.__version__,
         "seconds": _seconds(phases),
         "rto_s": round((datetime.now(UTC) - recovery.created_at).total_seconds(), 3),
-        **_age(recovery),
+        **({} if recovery.source_age_s is None else {"rpo_s": recovery.source_age_s}),
         "quarantine": quarantined(scanned),
         "fetched_bytes": sum((row.result or {}).get("fetched_bytes", 0) for row in phases),
         **_routing(phases),
@@ -52,14 +52,6 @@ def _seconds(phases: tuple[PhaseProgress, ...]) -> dict[str, float]:
         for row in phases
         if row.started_at and row.ended_at
     }
-
-
-def _age(recovery: Recovery) -> Mapping[str, float]:
-    """How old the checkpoint was when its recovery was asked for; left out where its storage did not say."""
-    modified = (recovery.plan_summary or {}).get("source_modified")
-    if modified is None:
-        return {}
-    return {"rpo_s": round((recovery.created_at - datetime.fromisoformat(modified)).total_seconds(), 3)}
 
 
 def _checkpoint(row: RecoveryCheckpoint) -> dict[str, Any]:

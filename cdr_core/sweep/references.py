@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdr_core.errors import CdrError, Unreadable
-from cdr_core.metadata import SOURCES, Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
+from cdr_core.metadata import Phase, Recovery, RecoveryCheckpointState, Repository, SpillSet
 from cdr_core.spill.set_cleanup import attempt_of, is_address, is_needed, names_of
 from cdr_core.storage import canonical, is_local, storage_for
 from cdr_core.storage.local import RealNames
@@ -77,8 +77,8 @@ def standing_of(repository: Repository, recovery: Recovery, keep_s: float = math
 def _rows(repository: Repository, recovery: Recovery, names: _Names) -> _Rows:
     sets = repository.spill_sets(recovery.id)
     needed = [each for each in sets if is_needed(each)]
-    planned = repository.recovery(recovery.id).plan_summary or {}
-    firm = [recovery.plan_uri or "", str(planned.get(SOURCES, "")), *_phase_names(repository, recovery.id, names)]
+    planned = repository.recovery(recovery.id)
+    firm = [recovery.plan_uri or "", planned.sources, *_phase_names(repository, recovery.id, names)]
     firm += [name for each in needed for name in (each.manifest, *(file.path for file in each.files))]
     checkpoints = repository.checkpoints(recovery.id)
     for checkpoint in checkpoints:

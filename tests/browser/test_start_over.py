@@ -60,8 +60,8 @@ def test_the_button_recovers_what_is_sound_of_a_damaged_checkpoint(
     expect(page.get_by_test_id("verdict")).to_contain_text("Partial", timeout=PATIENCE)
     assert spec.is_file()
     with live.repository() as repository:
-        orders = [repository.recovery(each).options["drain_order"] for each in (failed.id, f"{failed.id}-g2")]
-    assert orders == [["main"], ["main"]], "the form passes the order on, and so does the button"
+        orders = [repository.recovery(each).options.drain_order for each in (failed.id, f"{failed.id}-g2")]
+    assert orders == [("main",), ("main",)], "the form passes the order on, and so does the button"
 
 
 def test_the_switch_replaces_a_recovery_that_was_cancelled(

@@ -20,7 +20,7 @@ from cdr_core.drain import commit_setup as coordination
 from cdr_core.drain.checkpoint_manifest import CheckpointManifest
 from cdr_core.drain.checkpoint_store import prepared
 from cdr_core.drain.snapshots import Cut, CutEntry, Snapshot, StoredSnapshot
-from cdr_core.metadata import Phase, Repository, upgrade
+from cdr_core.metadata import Phase, RecoveryOptions, Repository, upgrade
 from cdr_core.metadata.models import Base
 from cdr_core.planning.plan import PlanChannels, Subtask, VirtualChannel
 from cdr_core.runtime.unit_results import PhaseResult
@@ -73,7 +73,7 @@ class Drain:
     def __init__(self, folder: Path) -> None:
         upgrade(f"sqlite:///{folder / 'cdr.db'}")
         self.repository = Repository(MemoryDatabase((folder / "cdr.db").read_bytes()))
-        options = {"on_corrupt": "fail", "commit": "per-checkpoint"}
+        options = RecoveryOptions(on_corrupt="fail", commit="per-checkpoint")
         attempt = steps.reach(self.repository, Phase.DRAIN, target="iceberg:lake/db.t", options=options)
         self.recovery, self.epoch = self.repository.recovery(attempt.recovery_id), attempt.epoch
         channels = PlanChannels.of(VirtualChannel(0, 0, s, 0, 10, (s,)) for s in SUBTASKS)

@@ -35,7 +35,14 @@ from cdr_core.drain.routed_delivery import RoutedSegments
 from cdr_core.drain.snapshots import Cut, Snapshots
 from cdr_core.drain.task import DrainTask
 from cdr_core.errors import CheckpointsFailed, Corrupt, Fenced, JobFailed, StorageError
-from cdr_core.metadata import Phase, RecoveryCheckpointState
+from cdr_core.metadata import (
+    AT_END,
+    PER_CHECKPOINT,
+    Phase,
+    RecoveryCheckpointState,
+    RecoveryOptions,
+    RecoverySettings,
+)
 from cdr_core.phases import drain
 from cdr_core.planning.plan import PlanChannels, VirtualChannel
 from cdr_core.runtime.driver import PhaseRun, Recorder
@@ -144,8 +151,10 @@ class World:
     def begin(self) -> None:
         """A new attempt: go back, prepare the units, and nobody is at work yet."""
         epoch = self.rows.begin_attempt()
-        options = {"commit": "per-checkpoint"} if self.per_checkpoint else {}
-        recovery: Any = SimpleNamespace(id="r", workspace="/memory", settings={}, options=options, host_id=None)
+        options = RecoveryOptions(on_corrupt="fail", commit=PER_CHECKPOINT if self.per_checkpoint else AT_END)
+        recovery: Any = SimpleNamespace(
+            id="r", workspace="/memory", settings=RecoverySettings(), options=options, host_id=None
+        )
         rows: Any = self.rows
         self._check_complete()
         with patch("cdr_core.drain.resume.require_no_unknown_commit", lambda *_: None):

@@ -8,7 +8,16 @@ import itertools
 import json
 from typing import Any
 
-from cdr_core.metadata import Attempt, NewRecovery, Phase, Prepared, Repository, Runner
+from cdr_core.metadata import (
+    Attempt,
+    NewRecovery,
+    Phase,
+    Prepared,
+    RecoveryOptions,
+    RecoverySettings,
+    Repository,
+    Runner,
+)
 
 _runs = itertools.count(1)
 
@@ -26,8 +35,8 @@ def new_recovery(**changes: Any) -> NewRecovery:
         parallelism="2",
         workspace="/workspace",
         flink_checkpoint_id=7,
-        options={"on_corrupt": "fail"},
-        settings={"checkpoint_interval": "10s"},
+        options=RecoveryOptions(on_corrupt="fail"),
+        settings=RecoverySettings(checkpoint_interval="10s"),
         host_id="host-1",
     )
     return dataclasses.replace(new, **changes)

@@ -6,9 +6,11 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import update
 
 from cdr_core.errors import Refused
-from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
+from cdr_core.metadata import Phase, PhaseState, RecoveryOptions, RecoverySettings, RecoveryState, Repository
+from cdr_core.metadata.models import RecoveryRow
 from tests.metadata.steps import finish, new_recovery
 
 
@@ -20,7 +22,8 @@ def test_a_new_recovery_is_stored_as_asked(repository: Repository) -> None:
     assert recovery == repository.recovery(recovery.id)
     assert (recovery.source.uri, recovery.source.flink_checkpoint_id) == ("/checkpoints/chk-7", 7)
     assert (recovery.spec, recovery.spec_sha256) == ("job: x", new.spec_sha256)
-    assert (recovery.options, recovery.settings) == ({"on_corrupt": "fail"}, {"checkpoint_interval": "10s"})
+    assert recovery.options == RecoveryOptions(on_corrupt="fail")
+    assert recovery.settings == RecoverySettings(checkpoint_interval="10s")
     assert (recovery.state, recovery.epoch, recovery.host_id) == (RecoveryState.CREATED, 0, "host-1")
     assert recovery.created_at.tzinfo is not None
     phases = repository.phases(recovery.id)
@@ -30,7 +33,9 @@ def test_a_new_recovery_is_stored_as_asked(repository: Repository) -> None:
 
 def test_the_same_again_attaches_and_keeps_what_was_first(repository: Repository) -> None:
     first, _ = repository.create_recovery(new_recovery())
-    again, created = repository.create_recovery(new_recovery(workspace="/elsewhere", settings={}, source="/copy"))
+    again, created = repository.create_recovery(
+        new_recovery(workspace="/elsewhere", settings=RecoverySettings(), source="/copy")
+    )
     assert not created
     assert again == first
 
@@ -40,7 +45,7 @@ def test_the_same_again_attaches_and_keeps_what_was_first(repository: Repository
     [
         ({"spec": "job: y"}, "spec"),
         ({"parallelism": "3"}, "parallelism 2, not 3"),
-        ({"options": {"on_corrupt": "quarantine"}}, "fail.*not.*quarantine"),
+        ({"options": RecoveryOptions(on_corrupt="quarantine")}, "fail.*not.*quarantine"),
     ],
 )
 def test_another_result_for_the_same_identity_is_refused_with_both_values(
@@ -56,8 +61,14 @@ def test_another_result_for_the_same_identity_is_refused_with_both_values(
 
 
 def test_the_order_of_options_does_not_matter(repository: Repository) -> None:
-    repository.create_recovery(new_recovery(options={"a": 1, "b": 2}))
-    assert not repository.create_recovery(new_recovery(options={"b": 2, "a": 1}))[1]
+    options = RecoveryOptions(on_corrupt="fail", drain_order=("a", "b"))
+    first, _ = repository.create_recovery(new_recovery(options=options))
+    stored = {"drain_order": ["a", "b"], "on_corrupt": "fail"}
+    with repository._database.write() as session:
+        session.execute(update(RecoveryRow).where(RecoveryRow.id == first.id).values(options=stored))
+    assert not repository.create_recovery(new_recovery(options=options))[1]
+    with pytest.raises(Refused, match="options"):
+        repository.create_recovery(new_recovery(options=RecoveryOptions(on_corrupt="fail", drain_order=("b", "a"))))
 
 
 def test_another_target_or_another_checkpoint_is_another_recovery(repository: Repository) -> None:

@@ -16,6 +16,7 @@ from cdr_core.metadata import (
     CommandState,
     FencedTransaction,
     Phase,
+    PlanSummary,
     RecoveryState,
     Repository,
     UnitProgress,
@@ -24,7 +25,7 @@ from tests.metadata.steps import PROOF, PROOF_SHA256, USER, begin, new_recovery,
 
 WRITES: dict[str, Callable[[FencedTransaction], object]] = {
     "nothing": lambda transaction: None,
-    "save_plan": lambda transaction: transaction.save_plan("hash", "/plan", {}),
+    "save_plan": lambda transaction: transaction.save_plan("hash", "/plan", PlanSummary()),
     "set_server": lambda transaction: transaction.set_server({"pid": 1}),
     "set_total": lambda transaction: transaction.set_total(Phase.DRAIN, 1, 1),
     "set_running": lambda transaction: transaction.set_running(Phase.DRAIN, {"u": UnitProgress(1, 1)}),

@@ -14,6 +14,7 @@ from cdr_core.metadata import (
     Phase,
     PhaseProgress,
     PhaseState,
+    PlanSummary,
     RecoveryState,
     Repository,
     UnitProgress,
@@ -29,14 +30,14 @@ def reading(repository: Repository) -> Attempt:
 
 def test_a_plan_is_stored_once_and_another_layout_is_refused(repository: Repository, reading: Attempt) -> None:
     with repository.fenced(reading.recovery_id, reading.epoch) as transaction:
-        assert transaction.save_plan("hash-1", "/plan-1", {"subtasks": 2})
+        assert transaction.save_plan("hash-1", "/plan-1", PlanSummary(subtasks=2))
     again = begin(repository, reading.recovery_id, Phase.READ)
     with repository.fenced(again.recovery_id, again.epoch) as transaction:
-        assert not transaction.save_plan("hash-1", "/plan-2", {})
+        assert not transaction.save_plan("hash-1", "/plan-2", PlanSummary())
         with pytest.raises(Refused, match=r"layout of recovery .* changed: its plan is hash-1, .* made hash-2"):
-            transaction.save_plan("hash-2", "/plan-3", {})
+            transaction.save_plan("hash-2", "/plan-3", PlanSummary())
     stored = repository.recovery(reading.recovery_id)
-    assert (stored.plan_hash, stored.plan_uri, stored.plan_summary) == ("hash-1", "/plan-1", {"subtasks": 2})
+    assert (stored.plan_hash, stored.plan_uri, stored.plan_summary) == ("hash-1", "/plan-1", PlanSummary(subtasks=2))
 
 
 def test_the_server_is_remembered_and_forgotten(repository: Repository, reading: Attempt) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from cdr_core.errors import Refused, StartOver
 from cdr_core.metadata import (
-    REPLACE_TOKEN,
     NewRecovery,
     Phase,
     Recovery,
+    RecoverySettings,
     RecoveryState,
     Repository,
     create,
@@ -34,7 +34,7 @@ def _successor(old: Recovery, token: str) -> NewRecovery:
         id=generation_id(old.id, generation),
         generation=generation,
         replaces=old.id,
-        settings={REPLACE_TOKEN: token},
+        settings=RecoverySettings(replace_token=token),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import insert, update
 
@@ -18,7 +19,10 @@ from cdr_core.metadata import (
     NewRecovery,
     Phase,
     PhaseState,
+    PlannedEnds,
+    PlanSummary,
     RecoveryCheckpointState,
+    RecoveryOptions,
     RecoveryState,
     Repository,
     Runner,
@@ -63,7 +67,7 @@ def give_away(repository: Repository, recovery: str) -> None:
     row = {"recovery_id": recovery, "epoch": 4}
     with repository._database.write() as session:
         words = {"spec": f"{known.spec}\n# {told}\n", "workspace": f"/w/{CANARY}"}
-        plan = {**(known.plan_summary or {}), "note": told}
+        plan = {**(msgspec.to_builtins(known.plan_summary) or {}), "note": told}
         session.execute(update(RecoveryRow).where(RecoveryRow.id == recovery).values(**words, plan_summary=plan))
         session.execute(update(AttemptRow).where(AttemptRow.recovery_id == recovery).values(error=told))
         session.execute(
@@ -134,12 +138,13 @@ def wide(repository: Repository, old: int = 128, new: int = 96, senders: int = 1
             parallelism=str(new),
             workspace="/workspace",
             flink_checkpoint_id=881,
+            options=RecoveryOptions(on_corrupt="fail"),
         )
     )
-    plan = {
-        "exchanges": [{"name": "orders", "up": [old, old], "down": [old, new], "partitioner": "hash"}],
-        "source_modified": (datetime.now(UTC) - timedelta(minutes=4)).isoformat(),
-    }
+    plan = PlanSummary(
+        exchanges=(PlannedEnds("orders", (old, old), (old, new), "hash"),),
+        source_modified=(datetime.now(UTC) - timedelta(minutes=4)).isoformat(),
+    )
     source = list(_shares(old, new, senders))
     for phase in (Phase.READ, Phase.FILTER, Phase.SPILL):
         with _attempt(repository, recovery.id, phase) as transaction:
@@ -202,12 +207,16 @@ def many(repository: Repository, number: int) -> None:
                     "spec": spec.format(n % 97),
                     "spec_sha256": "0" * 64,
                     "parallelism": "2",
-                    "options": {},
+                    "options": {"on_corrupt": "fail"},
                     "settings": {},
                     "workspace": "/w",
                     "state": draw.choice(states),
                     "epoch": 5,
-                    "plan_summary": {"exchanges": [{"name": f"e-{k}", "filler": "x" * 60} for k in range(20)]},
+                    "plan_summary": {
+                        "exchanges": [
+                            {"name": f"e-{k}", "up": [2, 2], "down": [2, 3], "partitioner": "x" * 60} for k in range(20)
+                        ]
+                    },
                     "created_at": now - timedelta(minutes=50 * n),
                     "updated_at": now - timedelta(minutes=50 * n),
                 }

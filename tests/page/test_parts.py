@@ -23,7 +23,6 @@ from cdr_airflow.page.exports import Exports, place
 from cdr_core.drill.history import PlanStatus
 from cdr_core.errors import CdrError, NotReady, Refused, StorageError
 from cdr_core.metadata import (
-    DROP_RECORDS,
     NOT_READY,
     AttemptState,
     Command,
@@ -32,8 +31,11 @@ from cdr_core.metadata import (
     Phase,
     PhaseProgress,
     PhaseState,
+    PlannedEnds,
+    PlanSummary,
     RecoveryCheckpoint,
     RecoveryCheckpointState,
+    RecoveryOptions,
     RecoveryState,
     Repository,
     upgrade,
@@ -111,8 +113,8 @@ def test_a_request_for_which_no_drain_started_in_time_is_shown_as_refused(age: i
     assert (shown["waits_until"] is None) == (state == "REFUSED")
 
 
-def exchange(old: int, new: int) -> dict[str, Any]:
-    return {"exchanges": [{"name": "e", "up": [old, old], "down": [old, new], "partitioner": "hash"}]}
+def exchange(old: int, new: int) -> PlanSummary:
+    return PlanSummary(exchanges=(PlannedEnds("e", (old, old), (old, new), "hash"),))
 
 
 def test_a_small_picture_has_a_node_for_every_subtask() -> None:
@@ -238,7 +240,7 @@ def test_a_recovery_that_leaves_records_out_is_started_over_on_the_shell(tmp_pat
     upgrade(url)
     with Repository.open(url) as repository:
         whole, _ = repository.create_recovery(new_recovery())
-        options = {"on_corrupt": "fail", DROP_RECORDS: ["main:0:0:2"]}
+        options = RecoveryOptions(on_corrupt="fail", drop_records=("main:0:0:2",))
         lacking, _ = repository.create_recovery(new_recovery(target="parquet:/b", options=options))
     why_not = partial(recovery_page._why_not_start_over, log=(), drill=None)
     assert why_not(whole, may_act=True) is None

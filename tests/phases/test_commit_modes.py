@@ -532,7 +532,7 @@ def test_a_drill_publishes_nothing_in_either_mode(fixture_checkpoint: FixtureChe
     """004-18: a target that the mode makes no difference to keeps the usual way."""
     started = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), "none:"))
     assert inline.run_all(*started)["verdict"] == "balanced"
-    assert "commit" not in started[0].recovery(started[1]).options
+    assert started[0].recovery(started[1]).options.commit == "at-end"
 
 
 def test_a_checkpoint_cannot_be_exported_once_something_is_published(

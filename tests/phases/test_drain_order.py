@@ -128,8 +128,7 @@ def test_the_order_is_an_option_of_the_recovery(fixture_checkpoint: FixtureCheck
     """Asked again in another order, the recovery that exists is not changed silently."""
     path = str(fixture_checkpoint("g_p7_thr0", 2).path)
     repository, recovery, _ = spilled(path, tmp_path / "out", (names()[1],))
-    options: dict[str, Any] = dict(repository.recovery(recovery).options)
-    assert options["drain_order"] == [names()[1]]
+    assert repository.recovery(recovery).options.drain_order == (names()[1],)
     with pytest.raises(Refused, match="options"):
         spilled(path, tmp_path / "out", ())
     repository.close()

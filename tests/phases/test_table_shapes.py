@@ -20,7 +20,8 @@ from cdr_core.drain.table_rows import RowBuilder
 from cdr_core.errors import SpecRefused, Unbalanced, Unreadable
 from cdr_core.flink.types import parse_type
 from cdr_core.kernels.fingerprint import record_hash
-from cdr_core.metadata import Phase, Recovery, Repository
+from cdr_core.metadata import Phase, Recovery, RecoveryOptions, Repository
+from cdr_core.recovery import recovery_request
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import table_shape_choice as shapes
 from cdr_core.verify.claims import read_claims
@@ -187,8 +188,13 @@ def test_a_recovery_of_an_earlier_release_is_attached_to_and_goes_on_in_its_shap
     options: dict[str, Any],
     columns: list[str],
 ) -> None:
+    made = recovery_request._options
+
+    def of_an_earlier_release(*arguments: Any) -> RecoveryOptions:
+        return msgspec.structs.replace(made(*arguments), **{"table_shape": None, **options})
+
     with monkeypatch.context() as patch:
-        patch.setattr("cdr_core.recovery.recovery_request.shape_options", lambda *_: options)
+        patch.setattr(recovery_request, "_options", of_an_earlier_release)
         repository, recovery, settings = inline.start(wish(checkpoint, tmp_path / "out"))
     assert inline.start(wish(checkpoint, tmp_path / "out"))[1] == recovery
     assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
@@ -309,5 +315,5 @@ def test_every_file_has_its_digest_in_manifest_and_receipt(checkpoint: FixtureCh
 def test_a_target_without_a_table_has_no_shape_in_its_options(checkpoint: FixtureCheckpoint) -> None:
     repository, recovery, _ = inline.start(replace(wish(checkpoint, Path()), to="none:"))
     found: Recovery = repository.recovery(recovery)
-    assert shapes.SHAPE not in found.options
+    assert found.options.table_shape is None
     assert shapes.stored_shape(found) is TableShape.VALUES_ONLY

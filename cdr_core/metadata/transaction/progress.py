@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
 from sqlalchemy import delete, func, select
 
 from cdr_core.errors import PhaseRefused, Refused, Unbalanced
@@ -11,6 +12,7 @@ from cdr_core.metadata.attempts import end_attempt, start_phase
 from cdr_core.metadata.cancel import cancel_now, close_commands, open_commands, refuse_to_cancel
 from cdr_core.metadata.models import AttemptRow, LedgerRow, PhaseRow, UnitResultRow
 from cdr_core.metadata.models.base import utc_now
+from cdr_core.metadata.recovery_options import PlanSummary
 from cdr_core.metadata.rows import insert_unless_there, rows_changed, settle_pin
 from cdr_core.metadata.states import AttemptState, CommandState, Phase, PhaseState, RecoveryState, move
 from cdr_core.metadata.transaction.scope import Scope
@@ -21,7 +23,7 @@ LONGEST_ERROR = 8000
 
 
 class Progress(Scope):
-    def save_plan(self, plan_hash: str, uri: str, summary: Json) -> bool:
+    def save_plan(self, plan_hash: str, uri: str, summary: PlanSummary) -> bool:
         """Stores the plan; ``False`` when it is there already. Another layout than the stored one is refused."""
         recovery = self._recovery()
         if recovery.plan_hash == plan_hash:
@@ -32,7 +34,7 @@ class Progress(Scope):
                 f"its plan is {recovery.plan_hash}, this attempt made {plan_hash}",
                 hint="choose another target to recover with another layout",
             )
-        recovery.plan_hash, recovery.plan_uri, recovery.plan_summary = plan_hash, uri, dict(summary)
+        recovery.plan_hash, recovery.plan_uri, recovery.plan_summary = plan_hash, uri, msgspec.to_builtins(summary)
         return True
 
     def set_server(self, server: Json | None) -> None:

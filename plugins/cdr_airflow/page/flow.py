@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from cdr_core.metadata import PlannedEnds, PlanSummary
 from cdr_core.metadata.recovery_list import Flow
 
 MOST_NODES = 48
 """Subtasks on a side that a person can tell apart; more of them are drawn in groups of neighbours."""
 
 
-def picture(plan: Mapping[str, Any] | None, flows: Sequence[Flow] | None) -> list[dict[str, Any]]:
+def picture(plan: PlanSummary | None, flows: Sequence[Flow] | None) -> list[dict[str, Any]]:
     """One picture an exchange of the plan, in its order.
 
     ``flows`` ``None`` = nobody has counted yet, which is not nothing; without new subtasks the filter has not decided.
@@ -20,12 +21,12 @@ def picture(plan: Mapping[str, Any] | None, flows: Sequence[Flow] | None) -> lis
     by_exchange: dict[str, list[Flow]] = defaultdict(list)
     for flow in flows or ():
         by_exchange[flow.exchange].append(flow)
-    drawn = [_exchange(exchange, by_exchange[exchange["name"]]) for exchange in (plan or {}).get("exchanges", [])]
+    drawn = [_exchange(each, by_exchange[each.name]) for each in (() if plan is None else plan.exchanges)]
     return drawn if flows is not None else [each | {"records": None, "bytes": None} for each in drawn]
 
 
-def _exchange(exchange: Mapping[str, Any], flows: Sequence[Flow]) -> dict[str, Any]:
-    old, new = exchange["down"]
+def _exchange(exchange: PlannedEnds, flows: Sequence[Flow]) -> dict[str, Any]:
+    old, new = exchange.down
     left, right = _group(old), _group(new)
     links: dict[tuple[int, int | None], list[int]] = defaultdict(lambda: [0, 0])
     for flow in flows:
@@ -34,8 +35,8 @@ def _exchange(exchange: Mapping[str, Any], flows: Sequence[Flow]) -> dict[str, A
         sums[0] += flow.records
         sums[1] += flow.bytes
     return {
-        "exchange": exchange["name"],
-        "partitioner": exchange["partitioner"],
+        "exchange": exchange.name,
+        "partitioner": exchange.partitioner,
         "old": _side(old, left),
         "new": _side(new, right),
         "records": sum(flow.records for flow in flows),

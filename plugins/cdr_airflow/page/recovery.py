@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from cdr_airflow.page import flow, views
 from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
-    DRAIN_ORDER,
-    DROP_RECORDS,
-    TRUST_KEY,
     CommitLogEntry,
     CommitState,
     Drill,
@@ -50,15 +49,15 @@ def detail(
     drill = rows.drill_of(recovery_id)
     return views.line(line, now) | {
         "spec": recovery.spec,
-        "options": {"on_corrupt": recovery.options.get("on_corrupt"), "commit": recovery.options.get("commit")},
+        "options": {"on_corrupt": recovery.options.on_corrupt, "commit": recovery.options.commit},
         "workspace": recovery.workspace,
         "generation": recovery.generation,
         "replaced_by": recovery.replaced_by,
         "version": recovery.cdr_version,
-        "trust_key": bool(recovery.settings.get(TRUST_KEY)),
-        "checkpoint_interval": recovery.settings.get("checkpoint_interval") or None,
-        "drain_order": ",".join(recovery.options.get(DRAIN_ORDER, ())) or None,
-        "plan": recovery.plan_summary,
+        "trust_key": recovery.settings.trust_key,
+        "checkpoint_interval": recovery.settings.checkpoint_interval or None,
+        "drain_order": ",".join(recovery.options.drain_order) or None,
+        "plan": msgspec.to_builtins(recovery.plan_summary),
         "rpo_s": views.age_of_source(recovery),
         "quarantined": _quarantined(line.phases),
         "drill": None if drill is None else drill.id,
@@ -138,6 +137,6 @@ def _why_not_start_over(
         return "It was replaced already."
     if recovery.state is RecoveryState.DONE or any(entry.state is not CommitState.INTENT for entry in log):
         return "It has published records; starting over would publish them again."
-    if recovery.options.get(DROP_RECORDS):
+    if recovery.options.drop_records:
         return f"It leaves records out, which the form cannot ask for; run: cdr resume {recovery.id} --replace"
     return None

@@ -180,8 +180,7 @@ def command(row: Command, timeout: float) -> dict[str, Any]:
 
 def age_of_source(recovery: Recovery) -> float | None:
     """How old the checkpoint was when its recovery was asked for; ``None`` where its storage did not say."""
-    modified = (recovery.plan_summary or {}).get("source_modified")
-    return None if modified is None else _seconds(datetime.fromisoformat(modified), recovery.created_at)
+    return None if recovery.source_age_s is None else max(recovery.source_age_s, 0.0)
 
 
 @lru_cache(maxsize=1024)
