@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from cdr_core.cli.common import JsonFlag, load_settings, open_repository, print_json
@@ -137,4 +138,4 @@ def wished_plan(settings: Settings, name: str, given: dict[str, str], *, verify:
 
     base = load_plans(settings.drills).get(name) if name else None
     plan = with_wishes(base, given)
-    return replace(plan, verify=plan.verify or verify)
+    return replace(plan, checks=msgspec.structs.replace(plan.checks, verify=plan.checks.verify or verify))

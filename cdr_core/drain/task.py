@@ -70,6 +70,7 @@ class DrainTask:
         self._snapshots = Snapshots(job.directory)
         self._next_look = 0.0
         self._asked = 0
+        self._file_since: float | None = None
 
     def run(self, taken_over: Snapshot) -> Snapshot:
         """The final snapshot; in a round before the last, the newest."""
@@ -106,6 +107,8 @@ class DrainTask:
                 if self._is_due(state):
                     self._snapshot(state, output)
                 output.write(segment, state.skip(number))
+                if self._file_since is None:
+                    self._file_since = self._clock()
                 meter.at(lambda: (state.tally.records, state.tally.bytes))
                 reach("drain.page")
 
@@ -119,7 +122,8 @@ class DrainTask:
         return int(stages(self._plan, self._job.drain_order)[exchange]) <= self._job.stage
 
     def _begin_file(self, state: DrainState) -> None:
-        self._begun_at, self._begun_bytes = self._clock(), state.tally.bytes
+        """The age of a file counts from its first segment: a file with nothing in it is never closed for its age."""
+        self._file_since, self._begun_bytes = None, state.tally.bytes
 
     def _is_due(self, state: DrainState) -> bool:
         """Whether the file ends here: it is large enough, or old enough, or a recovery checkpoint was requested."""
@@ -128,7 +132,7 @@ class DrainTask:
         if not self._job.checkpoints:
             return False
         now = self._clock()
-        if 0 < self._job.checkpoint_interval <= now - self._begun_at:
+        if self._file_since is not None and 0 < self._job.checkpoint_interval <= now - self._file_since:
             return True
         if now < self._next_look:
             return False

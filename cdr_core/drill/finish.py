@@ -19,9 +19,7 @@ from cdr_core.drill.time_limit import is_given_up
 from cdr_core.drill.verdict import (
     FLINK_RESTORE,
     NO_FLINK,
-    ROWS,
     SQL,
-    VERIFY,
     Check,
     CheckResult,
     Facts,
@@ -57,7 +55,7 @@ def end(repository: Repository, settings: Settings, drill_id: str, failure: Fail
 
 def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: Failure | None) -> Facts:
     """What is known about a drill whose recovery is over, or will not go on."""
-    modified = drill.args.get("modified")
+    modified = drill.args.modified
     recovered_at = _recovered_at(repository, drill)
     receipt = repository.receipt(drill.recovery_id) if drill.recovery_id and recovered_at else None
     looked = _looked(drill, receipt, settings) if receipt else not_looked(drill, settings)
@@ -69,8 +67,8 @@ def facts_of(repository: Repository, settings: Settings, drill: Drill, failure: 
         proven=bool(receipt.get("proven", True)) if receipt else True,
         failure=None if recovered_at else _explained(repository, drill, failure),
         given_up=recovered_at is None and _was_given_up(drill, failure),
-        rto_limit_s=drill.args.get("rto_limit_s"),
-        rpo_limit_s=drill.args.get("rpo_limit_s"),
+        rto_limit_s=drill.args.rto_limit_s,
+        rpo_limit_s=drill.args.rpo_limit_s,
         looked=looked,
     )
 
@@ -92,14 +90,15 @@ def _looked(drill: Drill, receipt: Mapping[str, Any], settings: Settings) -> tup
 
 def not_looked(drill: Drill, settings: Settings) -> tuple[Check, ...]:
     """The checks that a drill's plan asks for, where there is nothing to look at."""
-    wanted = drill.args["checks"]
-    in_table = Target.parse(drill.args["target"]).kind.has_manifests
-    names = [name for name in (ROWS, VERIFY) if wanted[name] and in_table]
-    names += [f"{SQL}: {query['name']}" for query in wanted["sql"]]
-    checks = [Check(name, CheckResult.NOT_RUN, NOTHING) for name in names]
-    if wanted["flink_restore"]:
-        known = (CheckResult.NOT_RUN, NOTHING) if settings.drill_flink else (CheckResult.NOT_CONFIGURED, NO_FLINK)
-        checks.append(Check(FLINK_RESTORE, *known))
+    in_table = Target.parse(drill.args.target).kind.has_manifests
+    checks: list[Check] = []
+    for kind in drill.args.checks.wanted:
+        if kind == SQL:
+            checks += [Check(f"{SQL}: {query.name}", CheckResult.NOT_RUN, NOTHING) for query in drill.args.checks.sql]
+        elif kind == FLINK_RESTORE and not settings.drill_flink:
+            checks.append(Check(kind, CheckResult.NOT_CONFIGURED, NO_FLINK))
+        elif kind == FLINK_RESTORE or in_table:
+            checks.append(Check(kind, CheckResult.NOT_RUN, NOTHING))
     return tuple(checks)
 
 
@@ -109,7 +108,7 @@ def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
     Only what bears the drill's or its recovery's own name; whatever cannot be removed is left to the sweep. What lies
     on another host's disks stays for that host's sweep; objects are the same from everywhere.
     """
-    is_here = drill.args.get("host") == host_id()
+    is_here = drill.args.host == host_id()
     for name in filter(None, (drill.recovery_id, drill.id)) if is_here else ():
         with suppress(CdrError, OSError):
             _remove_server(settings.home / "spark" / name)
@@ -119,7 +118,7 @@ def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
             repository.cancel(drill.recovery_id, force=True)
         with suppress(CdrError):
             unpin(repository.recovery(drill.recovery_id))
-    scratch = str(drill.args["scratch"])
+    scratch = drill.args.scratch
     if is_here or not is_local(scratch):
         with suppress(CdrError):
             remove(scratch, drill.id)
@@ -140,7 +139,7 @@ def _write(repository: Repository, drill: Drill, verdict: Verdict) -> Drill:
         return repository.end_drill(
             drill.id,
             verdict.result,
-            checks=[check.to_json() for check in verdict.checks],
+            checks=[check.stored() for check in verdict.checks],
             rto_s=verdict.rto_s,
             rpo_s=verdict.rpo_s,
             error=verdict.sentence,
@@ -163,7 +162,7 @@ def _explained(repository: Repository, drill: Drill, failure: Failure | None) ->
         said = _said(repository, drill.recovery_id) if drill.recovery_id else None
         sentence = said or "Whoever ran the drill was stopped before its recovery ended."
         failure = Failure(FailureKind.SURROUNDINGS, sentence)
-    if failure.kind is FailureKind.CHECKPOINT and drill.args.get("modified") and not _is_there(drill.checkpoint):
+    if failure.kind is FailureKind.CHECKPOINT and drill.args.modified and not _is_there(drill.checkpoint):
         return Failure(
             FailureKind.SURROUNDINGS,
             f"{drill.checkpoint} was removed while it was drilled; let the job retain more checkpoints "

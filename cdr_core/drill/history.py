@@ -9,7 +9,7 @@ from typing import Any
 
 from cdr_core.drill.plan import DEFAULT_STALE_AFTER, DrillPlan
 from cdr_core.drill.plans import Plans
-from cdr_core.metadata import Drill, DrillOutcome
+from cdr_core.metadata import Drill, DrillArgs, DrillOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def plan_statuses(plans: Plans, history: Iterable[Drill], now: datetime) -> tupl
     known = {plan.name: plan for plan in plans.plans}
     groups: dict[tuple[str, str], list[Drill]] = {(name, ""): [] for name in [*known, *refusals] if name}
     for drill in sorted(history, key=lambda drill: drill.started_at, reverse=True):
-        name, job = (str(drill.args.get(field) or "") for field in ("plan", "job"))
+        name, job = drill.args.plan or "", drill.args.job or ""
         # A plan keeps its group when its job gets another name.
         groups.setdefault((name, "" if name else job), []).append(drill)
     return tuple(_status(name, known, refusals, drills, now) for (name, _), drills in sorted(groups.items()))
@@ -91,12 +91,12 @@ def _status(
 ) -> PlanStatus:
     """``drills`` is newest first, and empty for a plan that never ran."""
     plan = known.get(name)
-    newest = drills[0].args if drills else {}
-    limit = plan.stale_after_s if plan else float(newest.get("stale_after_s") or DEFAULT_STALE_AFTER)
+    newest = drills[0].args if drills else DrillArgs()
+    limit = plan.stale_after_s if plan else newest.stale_after_s or DEFAULT_STALE_AFTER
     passed = next((drill.started_at for drill in drills if drill.result is DrillOutcome.PASSED), None)
     return PlanStatus(
         plan=name,
-        job=str((plan and plan.job) or newest.get("job") or ""),
+        job=(plan.job if plan else "") or newest.job or "",
         is_planned=bool(name) and (plan is not None or name in refusals or "" in refusals),
         refusal=refusals.get(name) if name else None,
         last_result=next((drill.result for drill in drills if drill.result is not None), None),

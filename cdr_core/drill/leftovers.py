@@ -58,20 +58,20 @@ def is_dead(drill: Drill, now: datetime) -> bool:
     """
     if drill.result is not None:
         return False
-    process = drill.args.get("process")
-    if process and drill.args.get("host") == host_id() and not is_running(process["pid"], process["started"] or ""):
+    process = drill.args.process
+    if process and drill.args.host == host_id() and not is_running(process.pid, process.started or ""):
         return True
-    give_up_s = drill.args.get("give_up_s")
-    return give_up_s is not None and now > drill.started_at + timedelta(seconds=float(give_up_s)) + GRACE
+    give_up_s = drill.args.give_up_s
+    return give_up_s is not None and now > drill.started_at + timedelta(seconds=give_up_s) + GRACE
 
 
 def _scratches(repository: Repository, settings: Settings, dead: set[str], left: list[Left]) -> Iterator[Leftover]:
     for name in _names(settings, left):
         drill = repository.find_drill(name) if DRILL_ID.fullmatch(name) else None
         place = f"{settings.drill_scratch.rstrip('/')}/{name}"
-        if drill is None or drill.args.get("scratch") != place:
+        if drill is None or drill.args.scratch != place:
             left.append(Left(place, "no drill of this name is in the database"))
-        elif is_local(place) and drill.args.get("host") != host_id():
+        elif is_local(place) and drill.args.host != host_id():
             left.append(Left(place, "it is on another host"))
         elif drill.result is not None or drill.id in dead:
             why = DEAD if drill.id in dead else OVER

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cdr_core.drill.cron import is_ever_due
 from cdr_core.errors import DrillPlanRefused
+from cdr_core.metadata import DrillChecks, Expect, Query
 from cdr_core.settings import parse_duration
 
 DAY = 86_400.0
@@ -34,23 +36,7 @@ FIELDS = frozenset(
     {"job", "spec", "checkpoints", "choose", "schedule", "parallelism", "rto", "max_age"}
     | {"stale_after", "give_up", "checks"}
 )
-CHECKS = frozenset({"rows", "verify", "sql", "flink_restore"})
-
-
-class Expect(StrEnum):
-    """What a query on the recovered rows must answer."""
-
-    NO_ROWS = "no rows"
-    TRUE = "true"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A check in SQL on the view ``recovered``; ``TRUE`` = one row with one column that is true."""
-
-    name: str
-    text: str
-    expect: Expect
+CHECKS = frozenset(DrillChecks.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +81,7 @@ class DrillPlan:
     max_age_s: float | None = None
     stale_after_s: float = DEFAULT_STALE_AFTER
     give_up_s: float = WITHOUT_RTO
-    rows: bool = True
-    verify: bool = False
-    queries: tuple[Query, ...] = ()
-    flink_restore: bool = False
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether any check looks at recovered rows; where none does, nothing need be kept."""
-        return self.rows or self.verify or bool(self.queries)
+    checks: DrillChecks = field(default_factory=DrillChecks)
 
 
 def give_up_after(rto_s: float | None) -> float:
@@ -134,10 +112,14 @@ def parse_plan(name: str, value: Any) -> DrillPlan:
         max_age_s=section.duration("max_age"),
         stale_after_s=section.duration("stale_after") or DEFAULT_STALE_AFTER,
         give_up_s=section.duration("give_up") or give_up_after(rto_s),
-        rows=checks.flag("rows", True),
-        verify=checks.flag("verify", False),
-        queries=_queries(checks),
-        flink_restore=checks.flag("flink_restore", False),
+        checks=DrillChecks(
+            sql=_queries(checks),
+            **{
+                flag.name: checks.flag(flag.name, bool(flag.default))
+                for flag in msgspec.structs.fields(DrillChecks)
+                if flag.type is bool
+            },
+        ),
     )
     return _refuse_contradictions(plan)
 
@@ -162,7 +144,7 @@ def parse_choice(text: str, name: str = "") -> Choice:
 
 
 def _refuse_contradictions(plan: DrillPlan) -> DrillPlan:
-    if plan.flink_restore and (plan.queries or plan.verify):
+    if plan.checks.flink_restore and (plan.checks.sql or plan.checks.verify):
         # One recovery has one target: rows to query lie in a table, what Flink restores is a checkpoint.
         raise DrillPlanRefused(
             f"drill plan {plan.name}: flink_restore and checks of rows need two recoveries",

@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cdr_core.drill import resource_limits
-from cdr_core.drill.plan import Expect, Query
 from cdr_core.drill.verdict import CheckResult
 from cdr_core.errors import CdrError, Refused
+from cdr_core.metadata import Expect, Query
 from cdr_core.settings import Settings
 from cdr_core.spark.server import ServerSpec, ensure_server, stop_server
 from cdr_core.spark.session import open_session

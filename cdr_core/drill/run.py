@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from cdr_core.drill import resource_limits
 from cdr_core.drill.finish import end
-from cdr_core.drill.start import Asked, begin, record_unbegun, was_begun
+from cdr_core.drill.start import DrillRequest, begin, record_unbegun, was_begun
 from cdr_core.drill.time_limit import refuse_if_given_up
 from cdr_core.drill.verdict import Failure, FailureKind, failure_of
 from cdr_core.errors import CdrError
-from cdr_core.metadata import Drill, Phase, Repository
+from cdr_core.metadata import Drill, DrillProcess, Phase, Repository
 from cdr_core.metadata.drills import new_drill_id
 from cdr_core.runtime.driver import Progress, Report, run_phase
 from cdr_core.runtime.phase_command import own_runner
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cdr_core.runtime.executor_backend import Workers
 
 
-def by_this_process(seed: int | None = None) -> Asked:
+def by_this_process(seed: int | None = None) -> DrillRequest:
     """A drill that this process runs, and that is dead when it is."""
     pid = os.getpid()
-    return Asked(new_drill_id(), run="shell", seed=seed, process={"pid": pid, "started": start_time(pid)})
+    return DrillRequest(new_drill_id(), run="shell", seed=seed, process=DrillProcess(pid, start_time(pid)))
 
 
 def run_drill(
-    repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked, workers: Workers, report: Report
+    repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest, workers: Workers, report: Report
 ) -> Drill:
     """The drill with its result. Ctrl-C ends it as one that could not run, and is raised afterwards."""
     failure: Failure | None = None
@@ -47,7 +47,7 @@ def run_drill(
 
 
 def beginning_failure(
-    repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked, error: CdrError
+    repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest, error: CdrError
 ) -> Failure:
     """Whom an error blames: before a checkpoint was chosen, it can blame none."""
     if was_begun(repository, asked.id):
@@ -57,7 +57,7 @@ def beginning_failure(
 
 
 def _rehearse(
-    repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked, workers: Workers, report: Report
+    repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest, workers: Workers, report: Report
 ) -> None:
     drill = begin(repository, settings, plan, asked)
     assert drill is not None, "a drill by hand takes any checkpoint"
@@ -78,7 +78,7 @@ def _rehearse(
 
 
 def _finish(
-    repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked, failure: Failure | None
+    repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest, failure: Failure | None
 ) -> Drill:
     record_unbegun(repository, settings, plan, asked)  # nothing where it was begun
     return end(repository, settings, asked.id, failure)

@@ -32,9 +32,9 @@ def place_of(drill_id: str, settings: Settings) -> str:
 def target_of(plan: DrillPlan, settings: Settings, drill_id: str) -> str:
     """Where the drill's recovery publishes: rows where a check looks at them, a checkpoint where Flink restores it."""
     place = place_of(drill_id, settings)
-    if plan.flink_restore and settings.drill_flink:
+    if plan.checks.flink_restore and settings.drill_flink:
         return f"checkpoint:{join(place, 'checkpoint')}"
-    return f"parquet:{join(place, 'output')}" if plan.needs_rows else "none:"
+    return f"parquet:{join(place, 'output')}" if plan.checks.need_rows else "none:"
 
 
 def is_there(place: str) -> bool:

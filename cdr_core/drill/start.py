@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from cdr_core.drill import resource_limits
 from cdr_core.drill.checkpoint_search import candidates
@@ -14,7 +12,7 @@ from cdr_core.drill.choice import Candidate, choose, is_newer
 from cdr_core.drill.plan import Choice, DrillPlan
 from cdr_core.drill.scratch import place_of, target_of
 from cdr_core.errors import Refused
-from cdr_core.metadata import Drill, Repository
+from cdr_core.metadata import Drill, DrillArgs, DrillProcess, Repository
 from cdr_core.planning.job_spec import parse_spec, read_spec
 from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.settings import Settings
@@ -25,19 +23,19 @@ LOOKED_BACK = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How a drill is asked for. ``id`` is the same for every try of one run; ``run`` and ``process`` say who runs it,
-    for people and for the sweep; with ``only_newer`` a checkpoint that was drilled before is nothing to do.
+class DrillRequest:
+    """How a drill is begun. ``id`` is the same for every try of one run; ``run`` and ``process`` say who runs it, for
+    people and for the sweep; with ``only_newer`` a checkpoint that was drilled before is nothing to do.
     """
 
     id: str
     run: str = ""
     seed: int | None = None
-    process: Mapping[str, Any] | None = None
+    process: DrillProcess | None = None
     only_newer: bool = False
 
 
-def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked) -> Drill | None:
+def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest) -> Drill | None:
     """The drill with its recovery, begun now or by an earlier try; ``None`` = there is no newer checkpoint.
 
     Refused when it has its result already: a new drill is a new run.
@@ -60,9 +58,9 @@ def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: As
     if drill.recovery_id is None:
         request = RecoveryRequest(
             drill.checkpoint,
-            str(drill.args["spec"]),
-            str(drill.args["parallelism"]),
-            str(drill.args["target"]),
+            drill.args.spec,
+            drill.args.parallelism,
+            drill.args.target,
             trust_key=True,  # a rehearsal reports what is unproven instead of refusing it
         )
         recovery, _ = create_in(repository, request, resource_limits.bounded(settings))
@@ -70,7 +68,7 @@ def begin(repository: Repository, settings: Settings, plan: DrillPlan, asked: As
     return repository.drill(drill.id)
 
 
-def record_unbegun(repository: Repository, settings: Settings, plan: DrillPlan, asked: Asked) -> Drill:
+def record_unbegun(repository: Repository, settings: Settings, plan: DrillPlan, asked: DrillRequest) -> Drill:
     """The row of a drill that found nothing to begin with, so that its history has it; an existing one stays."""
     return repository.begin_drill(plan.checkpoints, _args(plan, settings, asked), asked.id)
 
@@ -78,7 +76,7 @@ def record_unbegun(repository: Repository, settings: Settings, plan: DrillPlan, 
 def was_begun(repository: Repository, drill_id: str) -> bool:
     """Whether a checkpoint was chosen: what goes wrong before says nothing about any."""
     drill = repository.find_drill(drill_id)
-    return drill is not None and drill.args.get("modified") is not None
+    return drill is not None and drill.args.modified is not None
 
 
 def has_newer(repository: Repository, plan: DrillPlan) -> bool:
@@ -91,43 +89,36 @@ def has_newer(repository: Repository, plan: DrillPlan) -> bool:
 
 
 def _drilled(repository: Repository, plan: str) -> list[tuple[str, str | None]]:
-    return [(drill.checkpoint, drill.args.get("modified")) for drill in repository.drills(LOOKED_BACK, plan=plan)]
+    return [(drill.checkpoint, drill.args.modified) for drill in repository.drills(LOOKED_BACK, plan=plan)]
 
 
 def _args(
     plan: DrillPlan,
     settings: Settings,
-    asked: Asked,
+    asked: DrillRequest,
     *,
     spec: str = "",
     seed: int | None = None,
     chosen: Candidate | None = None,
-) -> dict[str, Any]:
-    """Everything that later steps need, so that they depend neither on the plans' file nor on its changes."""
-    return {
-        "version": 1,
-        "job": plan.job or (parse_spec(spec).job if spec else "") or plan.name,
-        "plan": plan.name or None,
-        "parallelism": plan.parallelism,
-        "rto_limit_s": plan.rto_s,
-        "rpo_limit_s": plan.max_age_s,
-        "stale_after_s": plan.stale_after_s,
-        "give_up_s": plan.give_up_s,
-        "choice": plan.choice.text,
-        "schedule": plan.schedule.text,
-        "seed": seed,
-        "modified": chosen.modified.isoformat() if chosen else None,
-        "spec": spec,
-        "target": target_of(plan, settings, asked.id),
-        "scratch": place_of(asked.id, settings),
-        "host": host_id(),
-        "cores": resource_limits.cores(settings),
-        "run": asked.run,
-        "process": dict(asked.process) if asked.process else None,
-        "checks": {
-            "rows": plan.rows,
-            "verify": plan.verify,
-            "flink_restore": plan.flink_restore,
-            "sql": [{"name": q.name, "query": q.text, "expect": str(q.expect)} for q in plan.queries],
-        },
-    }
+) -> DrillArgs:
+    return DrillArgs(
+        job=plan.job or (parse_spec(spec).job if spec else "") or plan.name,
+        plan=plan.name or None,
+        parallelism=plan.parallelism,
+        rto_limit_s=plan.rto_s,
+        rpo_limit_s=plan.max_age_s,
+        stale_after_s=plan.stale_after_s,
+        give_up_s=plan.give_up_s,
+        choice=plan.choice.text,
+        schedule=plan.schedule.text,
+        seed=seed,
+        modified=chosen.modified.isoformat() if chosen else None,
+        spec=spec,
+        target=target_of(plan, settings, asked.id),
+        scratch=place_of(asked.id, settings),
+        host=host_id(),
+        cores=resource_limits.cores(settings),
+        run=asked.run,
+        process=asked.process,
+        checks=plan.checks,
+    )

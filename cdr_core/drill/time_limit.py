@@ -25,5 +25,5 @@ def is_given_up(drill: Drill, now: datetime) -> bool:
 
 def time_left(drill: Drill, now: datetime) -> float | None:
     """Seconds until it is given up, negative afterwards; ``None`` = it never is."""
-    give_up_s = drill.args.get("give_up_s")
-    return float(give_up_s) - (now - drill.started_at).total_seconds() if give_up_s else None
+    give_up_s = drill.args.give_up_s
+    return give_up_s - (now - drill.started_at).total_seconds() if give_up_s else None

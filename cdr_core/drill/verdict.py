@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from cdr_core.audit.receipt import verdict_text
 from cdr_core.drill.duration_format import beside, spoken
 from cdr_core.errors import CdrError, Corrupt, GivenUp, Partial, PlanRefused, SpecRefused, Unbalanced
-from cdr_core.metadata import DrillOutcome
+from cdr_core.metadata import DrillCheck, DrillOutcome
 
 RECOVERED, BALANCED, RTO, RPO = "recovered", "balanced", "rto", "rpo"
 ROWS, VERIFY, SQL, FLINK_RESTORE = "rows", "verify", "sql", "flink_restore"
@@ -88,15 +87,11 @@ class Check:
     sentence: str
     kind: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def stored(self) -> DrillCheck:
+        """Return it with the advice that belongs to its result."""
         advice = _advice(self)
-        return {
-            "name": self.name,
-            "result": str(self.result),
-            "sentence": self.sentence,
-            "means": advice.means if advice else "",
-            "do": advice.do if advice else "",
-        }
+        means, do = (advice.means, advice.do) if advice else ("", "")
+        return DrillCheck(self.name, str(self.result), self.sentence, means, do)
 
 
 def _advice(check: Check) -> Advice | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cdr_core.metadata.drill_values import DrillArgs, DrillCheck, DrillChecks, DrillProcess, Expect, Query
 from cdr_core.metadata.recovery_options import (
     AT_END,
     PER_CHECKPOINT,
@@ -83,7 +84,12 @@ __all__ = [
     "CommitState",
     "CoordinatorState",
     "Drill",
+    "DrillArgs",
+    "DrillCheck",
+    "DrillChecks",
     "DrillOutcome",
+    "DrillProcess",
+    "Expect",
     "Export",
     "FencedTransaction",
     "Grant",
@@ -96,6 +102,7 @@ __all__ = [
     "PlannedEnds",
     "Prepared",
     "Proof",
+    "Query",
     "Recovery",
     "RecoveryCheckpoint",
     "RecoveryCheckpointState",

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cdr_core.metadata import models, values
+from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.grants import is_live
 from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 
@@ -171,11 +172,11 @@ def drill(row: models.DrillRow, result: models.DrillResultRow | None) -> values.
     return values.Drill(
         id=row.id,
         checkpoint=row.checkpoint,
-        args=row.args,
+        args=msgspec.convert(row.args, DrillArgs),
         recovery_id=row.recovery_id,
         started_at=row.started_at,
         result=result.result if result else None,
-        checks=tuple(result.checks) if result else (),
+        checks=msgspec.convert(result.checks, tuple[DrillCheck, ...]) if result else (),
         rto_s=result.rto_s if result else None,
         rpo_s=result.rpo_s if result else None,
         error=result.error if result else None,

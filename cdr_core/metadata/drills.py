@@ -5,32 +5,34 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import msgspec
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from cdr_core.errors import NotFound, Refused
 from cdr_core.metadata import convert
 from cdr_core.metadata.database import Database
+from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.models import DrillResultRow, DrillRow, RecoveryRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.rows import insert_unless_there, unknown_recovery
 from cdr_core.metadata.states import DrillOutcome
-from cdr_core.metadata.values import Drill, Json
+from cdr_core.metadata.values import Drill
 
 
 class Drills:
     _database: Database
 
-    def begin_drill(self, checkpoint: str, args: Json, drill_id: str | None = None) -> Drill:
+    def begin_drill(self, checkpoint: str, args: DrillArgs, drill_id: str | None = None) -> Drill:
         """A new drill. Where its id is given, the drill that has it already is returned as it is: whoever retries goes
         on with what the first try chose.
         """
         columns = {
             "id": drill_id or new_drill_id(),
             "checkpoint": checkpoint,
-            "args": dict(args),
-            "job": args.get("job"),
-            "plan": args.get("plan"),
+            "args": msgspec.to_builtins(args),
+            "job": args.job,
+            "plan": args.plan,
             "started_at": utc_now(),
         }
         with self._database.write() as session:
@@ -52,7 +54,7 @@ class Drills:
         drill_id: str,
         result: DrillOutcome,
         *,
-        checks: Sequence[Json] = (),
+        checks: Sequence[DrillCheck] = (),
         rto_s: float | None = None,
         rpo_s: float | None = None,
         error: str | None = None,
@@ -61,7 +63,7 @@ class Drills:
         columns = {
             "drill_id": drill_id,
             "result": result,
-            "checks": [dict(check) for check in checks],
+            "checks": msgspec.to_builtins(checks),
             "rto_s": rto_s,
             "rpo_s": rpo_s,
             "error": error,

@@ -11,6 +11,7 @@ from typing import Any
 
 from cdr_core import __version__
 from cdr_core.errors import Refused
+from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 from cdr_core.metadata.states import (
     AttemptState,
@@ -345,11 +346,11 @@ class Drill:
 
     id: str
     checkpoint: str
-    args: Json
+    args: DrillArgs
     recovery_id: str | None
     started_at: datetime
     result: DrillOutcome | None
-    checks: tuple[Json, ...]
+    checks: tuple[DrillCheck, ...]
     rto_s: float | None
     rpo_s: float | None
     error: str | None

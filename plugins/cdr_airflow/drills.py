@@ -16,7 +16,7 @@ from cdr_core.drill.plans import load_plans
 from cdr_core.errors import CdrError
 
 if TYPE_CHECKING:
-    from cdr_core.drill.start import Asked
+    from cdr_core.drill.start import DrillRequest
 
 Request = Mapping[str, str]
 
@@ -144,8 +144,8 @@ def share_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return resource_limits.environment(settings.load({**os.environ, **environment}))
 
 
-def _asked(dag: str, run: str, plan: DrillPlan, request: Request) -> Asked:
-    from cdr_core.drill.start import Asked
+def _asked(dag: str, run: str, plan: DrillPlan, request: Request) -> DrillRequest:
+    from cdr_core.drill.start import DrillRequest
 
     only_newer = plan.schedule.poll_s is not None and bool(request.get("only_newer"))
-    return Asked(drill_id(dag, run), run=f"{dag}/{run}", only_newer=only_newer)
+    return DrillRequest(drill_id(dag, run), run=f"{dag}/{run}", only_newer=only_newer)

@@ -104,8 +104,8 @@ def test_a_scheduled_drill_fires_by_itself_and_passes(live: Live) -> None:
     pause(live, "cdr_restore_drill__minutely")
     assert drill.result is DrillOutcome.PASSED, drill.checks
     assert {check["name"] for check in drill.checks} >= {"rows", f"sql: {QUERY['name']}", "rto", "rpo"}
-    assert "scheduled__" in drill.args["run"]
-    assert drill.args["cores"] == max((os.cpu_count() or 1) // 2, 1)
+    assert "scheduled__" in drill.args.run
+    assert drill.args.cores == max((os.cpu_count() or 1) // 2, 1)
 
 
 def test_a_new_checkpoint_is_drilled_once_and_every_later_look_is_skipped(live: Live) -> None:
@@ -167,7 +167,7 @@ def test_what_the_form_brings_alone_is_a_drill_too(live: Live) -> None:
     )
     assert wait_until_over(live, "cdr_restore_drill", run) == "success"
     with live.repository() as repository:
-        (drill,) = [drill for drill in repository.drills() if drill.args["plan"] is None]
+        (drill,) = [drill for drill in repository.drills() if drill.args.plan is None]
     assert drill.result is DrillOutcome.PASSED
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -21,7 +22,7 @@ from cdr_airflow.drill_operators import DrillPhaseOperator, VerdictOperator
 from cdr_airflow.page import runs
 from cdr_core import settings as settings_module
 from cdr_core.errors import DatabaseUnavailable, Refused, SettingsRefused, StorageError, Unbalanced
-from cdr_core.metadata import DrillOutcome, Phase, Repository, Runner, upgrade
+from cdr_core.metadata import DrillArgs, DrillOutcome, Phase, Repository, Runner, upgrade
 from cdr_core.metadata.models import DrillRow
 from cdr_core.storage.local import host_id
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -140,10 +141,10 @@ def test_a_drill_that_hangs_in_a_phase_is_given_up_there(
 def test_a_sweep_by_its_schedule_removes_and_one_by_hand_does_not(
     repository: Repository, run_type: str, removes: bool
 ) -> None:
-    drill = repository.begin_drill("/c", {"plan": "nightly", "host": host_id(), "scratch": ""})
+    drill = repository.begin_drill("/c", DrillArgs(plan="nightly", host=host_id()))
     scratch = Path(settings_module.load().drill_scratch) / drill.id
     with repository._database.write() as session:
-        args = {**drill.args, "scratch": str(scratch)}
+        args = msgspec.to_builtins(drill.args) | {"scratch": str(scratch)}
         session.execute(update(DrillRow).where(DrillRow.id == drill.id).values(args=args))
     repository.end_drill(drill.id, DrillOutcome.PASSED, checks=[], rto_s=1.0, rpo_s=1.0, error=None)
     scratch.mkdir(parents=True)
@@ -218,7 +219,7 @@ def test_without_a_new_checkpoint_everything_is_skipped_and_no_drill_exists(
 ) -> None:
     write_plan(f"{{spec: {shipped.spec}, checkpoints: {shipped.path}, schedule: {{new_checkpoint: 5m}}}}")
     modified = (shipped.path / "_metadata").stat().st_mtime
-    seen = {"plan": "nightly", "modified": f"{_iso(modified)}"}
+    seen = DrillArgs(plan="nightly", modified=_iso(modified))
     repository.begin_drill(str(shipped.path), seen)
     pushed: dict[tuple[str, str], Any] = {}
     with pytest.raises(AirflowSkipException):
@@ -263,7 +264,7 @@ def test_a_drill_runs_on_its_share_whatever_the_connection_says(monkeypatch: pyt
 def test_a_driver_that_was_refused_for_another_reason_blames_no_checkpoint(
     repository: Repository, error: Any, ended_as: str, kind: str
 ) -> None:
-    repository.begin_drill("/c", {"modified": "2026-01-01T00:00:00+00:00"}, drills.drill_id("dag", "run"))
+    repository.begin_drill("/c", DrillArgs(modified="2026-01-01T00:00:00+00:00"), drills.drill_id("dag", "run"))
     assert f'"kind": "{kind}"' in drills.failure(error, ended_as, "dag", "run")
 
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from cdr_core.drill.history import PlanStatus, plan_statuses
 from cdr_core.drill.plan import DrillPlan
 from cdr_core.drill.plans import Plans
-from cdr_core.metadata import Drill, DrillOutcome
+from cdr_core.metadata import Drill, DrillArgs, DrillOutcome
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = 3600.0
 
 
 def drill(plan: str | None, hours_ago: float, result: DrillOutcome | None, **measured: object) -> Drill:
-    args = {"job": measured.pop("job", "a"), "plan": plan, "stale_after_s": 10 * HOUR}
+    args = DrillArgs(job=str(measured.pop("job", "a")), plan=plan, stale_after_s=10 * HOUR)
     rto, rpo = (float(str(measured[name])) if name in measured else None for name in ("rto", "rpo"))
     return Drill(f"d-{hours_ago}", "/c", args, None, NOW - timedelta(hours=hours_ago), result, (), rto, rpo, None, None)
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -17,7 +18,7 @@ from cdr_core.drill import scratch
 from cdr_core.drill.leftovers import DEAD, GRACE, OVER, is_dead, sweep_all
 from cdr_core.drill.run import by_this_process
 from cdr_core.drill.scratch import place_of, remove
-from cdr_core.drill.start import Asked, begin
+from cdr_core.drill.start import DrillRequest, begin
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
@@ -35,7 +36,7 @@ GONE = {"pid": 2**22 + 1, "started": "1@gone"}
 
 def begun(rehearsal: Rehearsal, process: dict[str, object] | None, *, phases: int = 4) -> Drill:
     """A drill whose runner came as far as that phase."""
-    asked = Asked(new_drill_id(), run="shell", process=process)
+    asked = DrillRequest(new_drill_id(), run="shell", process=process)
     drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
     assert drill is not None
     assert drill.recovery_id is not None
@@ -68,7 +69,7 @@ def test_a_dead_drill_is_ended_and_its_scratch_goes_after_a_dry_run_that_says_so
 
 def test_a_drill_that_is_found_dead_long_after_its_time_did_not_time_out(rehearsal: Rehearsal) -> None:
     drill = begun(rehearsal, None, phases=1)
-    ago = timedelta(seconds=float(drill.args["give_up_s"])) + GRACE + timedelta(minutes=1)
+    ago = timedelta(seconds=drill.args.give_up_s or 0) + GRACE + timedelta(minutes=1)
     with rehearsal.repository._database.write() as session:
         earlier = update(DrillRow).where(DrillRow.id == drill.id).values(started_at=drill.started_at - ago)
         session.execute(earlier)
@@ -181,7 +182,7 @@ def test_what_is_no_id_of_a_drill_has_no_place(rehearsal: Rehearsal, name: str) 
 
 def test_who_is_dead(rehearsal: Rehearsal) -> None:
     drill = begun(rehearsal, None, phases=0)
-    limit = timedelta(seconds=float(drill.args["give_up_s"]))
+    limit = timedelta(seconds=drill.args.give_up_s or 0)
     assert not is_dead(drill, datetime.now(UTC))
     assert not is_dead(drill, drill.started_at + limit + GRACE)
     assert is_dead(drill, drill.started_at + limit + GRACE + timedelta(seconds=1))
@@ -189,7 +190,7 @@ def test_who_is_dead(rehearsal: Rehearsal) -> None:
     assert not is_dead(ended, drill.started_at + timedelta(days=3650))
     mine = by_this_process().process
     assert mine is not None
-    assert mine["pid"] == os.getpid()
+    assert mine.pid == os.getpid()
 
 
 def test_files_of_a_recovery_that_ended_long_ago_go_and_its_receipt_stays_in_the_database(
@@ -216,7 +217,7 @@ def test_a_drill_may_rehearse_from_s3_to_s3(
     place = bucket.upload(rehearsal.checkpoint)
     drill = rehearsal.drill(rehearsal.plan(checkpoints=place))
     assert drill.result is DrillOutcome.PASSED, drill.checks
-    assert drill.args["target"].startswith(f"parquet:{root}/")
+    assert drill.args.target.startswith(f"parquet:{root}/")
     assert bucket.keys(root) == []
     left = f"{root}/{drill.id}/output/part.parquet"
     storage_for(left).create(left, b"rows")
@@ -233,4 +234,4 @@ def test_a_drill_may_rehearse_from_s3_to_s3(
 
 
 def with_scratch(drill: Drill, place: str) -> Drill:
-    return replace(drill, args={**drill.args, "scratch": place})
+    return replace(drill, args=msgspec.structs.replace(drill.args, scratch=place))

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdr_core.drill.plan import DAY, LONGEST, Choice, DrillPlan, Expect, Query, Schedule, give_up_after, parse_plan
+from cdr_core.drill.plan import DAY, LONGEST, Choice, DrillPlan, Schedule, give_up_after, parse_plan
 from cdr_core.drill.plan_overrides import with_wishes
 from cdr_core.drill.plans import Plans, load_plans, parse_plans
 from cdr_core.errors import DrillPlanRefused, Refused
+from cdr_core.metadata import DrillChecks, Expect, Query
 
 LEAST = {"spec": "/specs/a.yaml", "checkpoints": "/c"}
 FULL = """
@@ -52,11 +53,13 @@ def test_a_plan_says_everything_a_drill_needs() -> None:
         max_age_s=3600,
         stale_after_s=3 * DAY,
         give_up_s=7200,
-        rows=False,
-        verify=True,
-        queries=(
-            Query("no debts", "SELECT * FROM recovered WHERE main.f1 < 0", Expect.NO_ROWS),
-            Query("query 2", "SELECT count(*) > 0 FROM recovered", Expect.TRUE),
+        checks=DrillChecks(
+            rows=False,
+            verify=True,
+            sql=(
+                Query("no debts", "SELECT * FROM recovered WHERE main.f1 < 0", Expect.NO_ROWS),
+                Query("query 2", "SELECT count(*) > 0 FROM recovered", Expect.TRUE),
+            ),
         ),
     )
 
@@ -65,7 +68,7 @@ def test_what_a_plan_does_not_say_has_a_default() -> None:
     plan = parse_plan("a", LEAST)
     assert plan.choice == Choice()
     assert plan.schedule == Schedule()
-    assert (plan.parallelism, plan.rto_s, plan.max_age_s, plan.rows, plan.verify) == ("same", None, None, True, False)
+    assert (plan.parallelism, plan.rto_s, plan.max_age_s, plan.checks) == ("same", None, None, DrillChecks())
     assert plan.give_up_s == give_up_after(None)
 
 

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.drill.plan import Expect, Query
 from cdr_core.drill.queries import as_subquery, judge_rows, run_queries
 from cdr_core.drill.verdict import CheckResult
 from cdr_core.errors import Refused
+from cdr_core.metadata import Expect, Query
 
 HARMFUL = [
     "DROP VIEW recovered",

@@ -13,9 +13,9 @@ import pytest
 from cdr_core.drill import checks
 from cdr_core.drill.drill_id import drill_id_of
 from cdr_core.drill.finish import end
-from cdr_core.drill.start import Asked, begin, has_newer
+from cdr_core.drill.start import DrillRequest, begin, has_newer
 from cdr_core.errors import Refused, StorageError
-from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
+from cdr_core.metadata import Drill, DrillArgs, DrillChecks, DrillOutcome, Phase, RecoveryState
 from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.executor_backend import share_of_cluster
@@ -25,11 +25,11 @@ from tests.support.inline import InlineWorkers, run_all
 
 
 def results(drill: Drill) -> Mapping[str, str]:
-    return {check["name"]: check["result"] for check in drill.checks}
+    return {check.name: check.result for check in drill.checks}
 
 
 def sentence(drill: Drill, name: str) -> str:
-    return next(str(check["sentence"]) for check in drill.checks if check["name"] == name)
+    return next(check.sentence for check in drill.checks if check.name == name)
 
 
 def test_a_drill_that_passes_leaves_its_history_and_nothing_else(rehearsal: Rehearsal) -> None:
@@ -40,8 +40,9 @@ def test_a_drill_that_passes_leaves_its_history_and_nothing_else(rehearsal: Rehe
     assert "1,878 rows" in sentence(drill, "rows")
     assert drill.rto_s is not None
     assert drill.rpo_s is not None
-    assert drill.args["job"] == "lab-a"
-    assert {"plan", "parallelism", "rto_limit_s", "rpo_limit_s", "choice", "seed"} <= drill.args.keys()
+    assert drill.args.job == "lab-a"
+    assert (drill.args.rto_limit_s, drill.args.choice) == (3600, "latest")
+    assert drill.args.seed is not None
     assert drill.recovery_id is not None
     assert rehearsal.repository.recovery(drill.recovery_id).state is RecoveryState.DONE
     assert rehearsal.repository.receipt(drill.recovery_id) is not None
@@ -52,7 +53,7 @@ def test_a_drill_that_passes_leaves_its_history_and_nothing_else(rehearsal: Rehe
 def test_a_drill_where_nobody_looks_at_rows_writes_none(rehearsal: Rehearsal) -> None:
     drill = rehearsal.drill(rehearsal.plan(checks={"rows": False}))
     assert drill.result is DrillOutcome.PASSED
-    assert drill.args["target"] == "none:"
+    assert drill.args.target == "none:"
     assert "rows" not in results(drill)
 
 
@@ -62,8 +63,8 @@ def test_a_corrupt_checkpoint_fails_the_drill(rehearsal: Rehearsal, damage: Call
     assert drill.result is DrillOutcome.FAILED
     assert results(drill)["recovered"] == "FAILED"
     assert results(drill)["rows"] == "NOT_RUN"
-    check = next(check for check in drill.checks if check["name"] == "recovered")
-    assert "quarantine" in check["do"]
+    check = next(check for check in drill.checks if check.name == "recovered")
+    assert "quarantine" in check.do
     assert drill.error is not None
     assert drill.error.startswith("recovered: ")
     assert rehearsal.left() == []
@@ -148,7 +149,7 @@ def test_a_drill_that_hangs_is_given_up_as_timed_out(rehearsal: Rehearsal) -> No
 
 
 def test_where_the_last_try_was_lost_the_one_before_it_says_why(rehearsal: Rehearsal) -> None:
-    asked = Asked(drill_id_of("dag/run"), run="dag/run")
+    asked = DrillRequest(drill_id_of("dag/run"), run="dag/run")
     drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
     assert drill is not None
     assert drill.recovery_id is not None
@@ -196,7 +197,7 @@ def test_rows_that_are_missing_are_noticed(rehearsal: Rehearsal, monkeypatch: py
 def test_every_try_of_a_run_is_the_same_drill_on_the_same_checkpoint(
     rehearsal: Rehearsal, another: Callable[[int], Path]
 ) -> None:
-    asked = Asked(drill_id_of("dag/run"), run="dag/run")
+    asked = DrillRequest(drill_id_of("dag/run"), run="dag/run")
     first = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
     another(3)
     again = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)
@@ -213,7 +214,7 @@ def test_on_a_new_checkpoint_means_once_for_each(rehearsal: Rehearsal, another: 
     plan = rehearsal.plan(schedule={"new_checkpoint": "5m"})
 
     def poll(run: str) -> Drill | None:
-        asked = Asked(drill_id_of(run), run=run, only_newer=True)
+        asked = DrillRequest(drill_id_of(run), run=run, only_newer=True)
         return begin(rehearsal.repository, rehearsal.settings, plan, asked)
 
     assert has_newer(rehearsal.repository, plan)
@@ -234,9 +235,9 @@ def test_on_a_new_checkpoint_means_once_for_each(rehearsal: Rehearsal, another: 
 
 
 def flink_drill(rehearsal: Rehearsal) -> Drill:
-    args = {"target": f"checkpoint:{rehearsal.checkpoint}", "give_up_s": 60.0}
-    wanted = {"rows": False, "verify": False, "sql": [], "flink_restore": True}
-    return Drill("d-0", "/", {**args, "checks": wanted}, None, datetime.now(UTC), None, (), None, None, None, None)
+    wanted = DrillChecks(rows=False, flink_restore=True)
+    args = DrillArgs(target=f"checkpoint:{rehearsal.checkpoint}", give_up_s=60.0, checks=wanted)
+    return Drill("d-0", "/", args, None, datetime.now(UTC), None, (), None, None, None, None)
 
 
 SCRIPT = "import pathlib,sys; sys.exit(0 if (pathlib.Path(sys.argv[1])/'_metadata').exists() else 'no metadata')"

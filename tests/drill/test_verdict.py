@@ -126,11 +126,11 @@ def test_a_drill_passes_only_if_it_recovered_balanced_and_nothing_failed_or_is_u
 
 def test_every_check_says_what_its_failure_means_and_what_to_do() -> None:
     for kind in ADVICE:
-        value = Check("any", CheckResult.FAILED, "It failed.", kind).to_json()
-        assert value["means"]
-        assert value["do"]
-    assert Check("rows", CheckResult.NOT_RUN, "No.").to_json()["means"].startswith("The drill itself")
-    assert Check("rows", CheckResult.PASSED, "Yes.").to_json()["means"] == ""
+        value = Check("any", CheckResult.FAILED, "It failed.", kind).stored()
+        assert value.means
+        assert value.do
+    assert Check("rows", CheckResult.NOT_RUN, "No.").stored().means.startswith("The drill itself")
+    assert Check("rows", CheckResult.PASSED, "Yes.").stored().means == ""
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from cdr_core.errors import CdrError, Refused
-from cdr_core.metadata import Phase, Repository, current_revision, migrate, upgrade
+from cdr_core.metadata import DrillArgs, Phase, Repository, current_revision, migrate, upgrade
 from cdr_core.metadata.database import Database
 from cdr_core.metadata.models import Base
 from tests.metadata.steps import reach
@@ -55,7 +55,7 @@ def test_the_revision_the_code_needs_is_the_last_migration() -> None:
 
 
 def test_upgrading_twice_changes_nothing(url: str, repository: Repository) -> None:
-    drill = repository.begin_drill("/", {})
+    drill = repository.begin_drill("/", DrillArgs())
     upgrade(url)
     assert repository.drill(drill.id) == drill
 

@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 import pytest
 
 from cdr_core.errors import NotFound
-from cdr_core.metadata import AttemptState, DrillOutcome, Phase, PhaseState, RecoveryState, Repository, UnitProgress
+from cdr_core.metadata import (
+    AttemptState,
+    DrillArgs,
+    DrillOutcome,
+    Phase,
+    PhaseState,
+    RecoveryState,
+    Repository,
+    UnitProgress,
+)
 from cdr_core.metadata.progress import eta_s, fraction
 from tests.metadata.steps import begin, new_recovery, reach, runner
 
@@ -94,10 +103,10 @@ def test_statistics_count_everything_and_publish_only_what_is_committed(reposito
 
 def test_drills_are_counted_by_plan_job_and_result(repository: Repository) -> None:
     for outcome in (DrillOutcome.PASSED, DrillOutcome.PASSED, DrillOutcome.FAILED, None):
-        drill = repository.begin_drill("/chk-1", {"job": "orders", "plan": "nightly"})
+        drill = repository.begin_drill("/chk-1", DrillArgs(job="orders", plan="nightly"))
         if outcome is not None:
             repository.end_drill(drill.id, outcome)
-    repository.begin_drill("/chk-2", {})
+    repository.begin_drill("/chk-2", DrillArgs())
     counts = {(each.plan, each.job, each.result): each.count for each in repository.drill_counts()}
     assert counts == {
         ("nightly", "orders", DrillOutcome.PASSED): 2,

@@ -15,6 +15,7 @@ from sqlalchemy import insert, update
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
     CommandState,
+    DrillArgs,
     DrillOutcome,
     NewRecovery,
     Phase,
@@ -252,7 +253,7 @@ def drilled(repository: Repository, plan: str, outcomes: list[DrillOutcome], day
     draw, ids = random.Random(plan), []
     for place, outcome in enumerate(outcomes):
         begun = datetime.now(UTC) - timedelta(days=days_apart * (len(outcomes) - 1 - place), minutes=3)
-        args = {"job": plan, "plan": plan, "parallelism": "2", "rto_limit_s": 120.0, "rpo_limit_s": 900.0}
+        args = DrillArgs(job=plan, plan=plan, parallelism="2", rto_limit_s=120.0, rpo_limit_s=900.0)
         drill = repository.begin_drill(f"/checkpoints/{plan}/chk-{100 + place}", args)
         took = {DrillOutcome.TIMED_OUT: 170}.get(outcome, 60 + draw.random() * 40)
         facts = Facts(
@@ -271,7 +272,7 @@ def drilled(repository: Repository, plan: str, outcomes: list[DrillOutcome], day
         )
         verdict = judge(facts)
         assert verdict.result is outcome
-        checks = [check.to_json() for check in verdict.checks]
+        checks = [check.stored() for check in verdict.checks]
         repository.end_drill(
             drill.id, outcome, checks=checks, rto_s=verdict.rto_s, rpo_s=verdict.rpo_s, error=verdict.sentence
         )

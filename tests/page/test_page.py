@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cdr_core.metadata import DrillOutcome, Phase, RecoveryState, Repository, upgrade
+from cdr_core.metadata import DrillArgs, DrillOutcome, Phase, RecoveryState, Repository, upgrade
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.page import sample
 from tests.page.conftest import Sample
@@ -361,7 +361,7 @@ def test_a_running_drill_changes_neither_status_nor_metrics(planned: Sample) -> 
     with Repository.open(page.server.database_url) as repository:
         sample.drilled(repository, "nightly", [DrillOutcome.FAILED] * 4, days_apart=0.01)
         before = page.server.get("/metrics").text
-        repository.begin_drill("/c", {"job": "nightly", "plan": "nightly"})
+        repository.begin_drill("/c", DrillArgs(job="nightly", plan="nightly"))
     plan = next(each for each in page.server.json("/api/v1/drills")["plans"] if each["plan"] == "nightly")
     assert (plan["last_result"], plan["running"]) == ("FAILED", 1)
     drills = [line for line in before.splitlines() if line.startswith("cdr_drill_")]
@@ -373,7 +373,7 @@ def test_every_plan_of_the_file_is_listed_and_a_deleted_one_raises_no_alarm(plan
     page = planned
     with Repository.open(page.server.database_url) as repository:
         sample.drilled(repository, "gone", [DrillOutcome.FAILED])
-        repository.end_drill(repository.begin_drill("/c", {"job": "j"}).id, DrillOutcome.COULD_NOT_RUN)
+        repository.end_drill(repository.begin_drill("/c", DrillArgs(job="j")).id, DrillOutcome.COULD_NOT_RUN)
     plans = {each["plan"]: each for each in page.server.json("/api/v1/drills")["plans"]}
     assert plans["new"]["sentence"] == "Drill plan new has no result yet."
     assert (plans["gone"]["is_planned"], plans["gone"]["is_stale"], plans[""]["is_stale"]) == (False, False, False)

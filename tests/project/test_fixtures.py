@@ -75,5 +75,6 @@ def test_a_test_that_writes_into_a_shipped_checkpoint_is_found(tmp_path: Path) -
 
 def test_a_test_has_a_home_of_its_own_and_no_other_setting(tmp_path: Path) -> None:
     assert {name: value for name, value in os.environ.items() if name.startswith("CDR_")} == {
-        "CDR_HOME": str(tmp_path / ".cdr")
+        "CDR_HOME": str(tmp_path / ".cdr"),
+        "CDR_LOG_LEVEL": "warning",
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from cdr_core.metadata import RecoveryState
 from cdr_core.sweep.target import unpublished
+from cdr_core.targets import Target
 
 
 def test_files_that_a_manifest_lists_stay_though_no_row_names_them(tmp_path: Path) -> None:
@@ -19,6 +20,7 @@ def test_files_that_a_manifest_lists_stay_though_no_row_names_them(tmp_path: Pat
     for name in ("e1-a.parquet", "e1-b.parquet"):
         (data / name).touch()
     (manifests / "manifest-1.json").write_text(json.dumps({"files": [{"path": "data/r-1/e1-a.parquet"}]}))
-    recovery: Any = SimpleNamespace(id="r-1", target=f"parquet:{tmp_path}", state=RecoveryState.DONE, epoch=1)
+    target = Target.parse(f"parquet:{tmp_path}")
+    recovery: Any = SimpleNamespace(id="r-1", target=str(target), output=target, state=RecoveryState.DONE, epoch=1)
     found, left = unpublished(recovery, ())
     assert ([Path(file.name).name for file in found], left) == (["e1-b.parquet"], [])

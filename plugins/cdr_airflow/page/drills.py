@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Query
 
 from cdr_airflow.page import access
@@ -79,9 +80,9 @@ def drill_json(drill: Drill) -> dict[str, Any]:
     seconds = None if drill.ended_at is None else round((drill.ended_at - drill.started_at).total_seconds(), 3)
     return {
         "drill": drill.id,
-        "job": str(drill.args.get("job") or ""),
-        "plan": str(drill.args.get("plan") or ""),
-        "parallelism": str(drill.args.get("parallelism") or ""),
+        "job": drill.args.job or "",
+        "plan": drill.args.plan or "",
+        "parallelism": drill.args.parallelism or "",
         "checkpoint": drill.checkpoint,
         "recovery": drill.recovery_id,
         "result": None if drill.result is None else str(drill.result),
@@ -90,13 +91,8 @@ def drill_json(drill: Drill) -> dict[str, Any]:
         "seconds": seconds,
         "rto_s": drill.rto_s,
         "rpo_s": drill.rpo_s,
-        "rto_limit_s": drill.args.get("rto_limit_s"),
-        "rpo_limit_s": drill.args.get("rpo_limit_s"),
+        "rto_limit_s": drill.args.rto_limit_s,
+        "rpo_limit_s": drill.args.rpo_limit_s,
         "error": drill.error,
-        "checks": [_check(check) for check in drill.checks],
+        "checks": [msgspec.to_builtins(check) for check in drill.checks],
     }
-
-
-def _check(check: Any) -> dict[str, str]:
-    names = ("name", "result", "sentence", "means", "do")
-    return {name: str(check.get(name) or "") for name in names}
