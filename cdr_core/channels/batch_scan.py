@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from cdr_core.audit.ledger import KIND_NAMES, Ledger, Tally
 from cdr_core.channels.channel_batch import BatchSource, ChannelBatch
-from cdr_core.channels.channel_scan import NO_SUM, WORTH_A_SUM, Seen
+from cdr_core.channels.channel_scan import NO_SUM, WORTH_A_SUM, Seen, may_stay, sum_between
 from cdr_core.channels.channel_source import place
+from cdr_core.channels.control_elements import MERGED_RULE, line_rules
 from cdr_core.channels.salvage import first_bad
 from cdr_core.errors import CdrError, Unbalanced
 from cdr_core.flink.virtual_channel import Window
@@ -48,7 +49,9 @@ _SPLIT = (
     "split_position",
     "split_damaged",
     "split_crc32c",
+    "split_noted",
 )
+_GAP = ("gap_split", "gap_start", "gap_end", "gap_position")
 _KIND_NUMBERS = {name: kind for kind, name in KIND_NAMES.items()}
 
 
@@ -56,24 +59,29 @@ _KIND_NUMBERS = {name: kind for kind, name in KIND_NAMES.items()}
 class Scanned:
     """What `read` found in some channels: one row per channel in ``channels``, one per split in ``splits``.
 
-    ``ledger`` has a line per split: its place among the splits. ``special`` describes the channels of which something
-    was left out or put aside, as the careful way does.
+    ``gaps`` has a row per gap of a split whose gaps are ``noted`` (:class:`~cdr_core.channels.channel_scan.Split`);
+    ``gap_split`` is the place of its split. ``ledger`` has a line per split: its place among the splits. ``special``
+    describes the channels of which something was left out or put aside, as the careful way does.
     """
 
     channels: Columns
     splits: Columns
+    gaps: Columns
     ledger: Ledger
     special: tuple[Mapping[str, Any], ...] = ()
 
     def to_columns(self) -> Columns:
-        return {**self.channels, **self.splits, **self.ledger.to_columns("split_")}
+        return {**self.channels, **self.splits, **self.gaps, **self.ledger.to_columns("split_")}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, npt.NDArray[Any]], special: Sequence[Mapping[str, Any]]) -> Scanned:
         channels = {name: columns[name] for name in _CHANNEL}
-        none = np.full(len(columns["split_channel"]), NO_SUM)  # the version before noted none
-        splits = {name: columns.get(name, none) for name in _SPLIT}
-        return cls(channels, splits, Ledger.from_columns(columns, "split_"), tuple(special))
+        # Earlier versions noted no sums and no gaps.
+        count = len(columns["split_channel"])
+        absent = {"split_crc32c": np.full(count, NO_SUM), "split_noted": np.zeros(count, np.bool_)}
+        splits = {name: columns[name] if name in columns else absent[name] for name in _SPLIT}
+        gaps = {name: columns.get(name, np.zeros(0, np.int64)) for name in _GAP}
+        return cls(channels, splits, gaps, Ledger.from_columns(columns, "split_"), tuple(special))
 
     @classmethod
     def of_dicts(cls, found: Sequence[Mapping[str, Any]]) -> Scanned:
@@ -96,8 +104,11 @@ class Scanned:
         splits["split_number"] = np.array([number for _, number, _ in rows], np.int64)
         splits["split_damaged"] = np.array(["quarantine" in each for each, _, _ in rows], np.bool_)
         splits["split_crc32c"] = np.array([split.get("crc32c", NO_SUM) for _, _, split in rows], np.int64)
+        noted = [None if "quarantine" in each else split.get("gaps") for each, _, split in rows]
+        splits["split_noted"] = np.array([gaps is not None for gaps in noted], np.bool_)
         special = [each for each in found if "quarantine" in each or "dropped" in each]
-        return cls(channels, splits, _ledger_of([split for _, _, split in rows]), tuple(map(_brief, special)))
+        ledger = _ledger_of([split for _, _, split in rows])
+        return cls(channels, splits, _gaps_of(noted), ledger, tuple(map(_brief, special)))
 
     @classmethod
     def joined(cls, parts: Sequence[Scanned]) -> Scanned:
@@ -107,7 +118,9 @@ class Scanned:
         ledger = Ledger(*(np.concatenate([getattr(each, name) for each in moved]) for name in Ledger.__slots__))
         channels = {name: np.concatenate([part.channels[name] for part in parts]) for name in _CHANNEL}
         splits = {name: np.concatenate([part.splits[name] for part in parts]) for name in _SPLIT}
-        return cls(channels, splits, ledger, tuple(each for part in parts for each in part.special))
+        gaps = {name: np.concatenate([part.gaps[name] for part in parts]) for name in _GAP}
+        gaps["gap_split"] += np.repeat(shift[:-1], [len(part.gaps["gap_split"]) for part in parts])
+        return cls(channels, splits, gaps, ledger, tuple(each for part in parts for each in part.special))
 
     def in_order(self) -> Scanned:
         """By channel, and its splits by number: as units that follow each other in the plan leave them."""
@@ -120,9 +133,12 @@ class Scanned:
         ledger = self.ledger.moved(back)
         rows = np.argsort(ledger.lines, kind="stable")
         others = np.argsort(ledger.other_lines, kind="stable")
+        moved_gaps = {**self.gaps, "gap_split": back[self.gaps["gap_split"]]}
+        gap_order = np.argsort(moved_gaps["gap_split"], kind="stable")
         return Scanned(
             {name: column[order] for name, column in self.channels.items()},
             {name: column[places] for name, column in self.splits.items()},
+            {name: column[gap_order] for name, column in moved_gaps.items()},
             ledger.reordered(rows, others),
             self.special,
         )
@@ -131,6 +147,14 @@ class Scanned:
 def _brief(each: Mapping[str, Any]) -> dict[str, Any]:
     """A channel scanned alone, without what is in the columns."""
     return {name: each[name] for name in ("channel", "entry", "quarantine", "dropped") if name in each}
+
+
+def _gaps_of(noted: Sequence[Longs | None]) -> Columns:
+    """The columns of the gaps of each split."""
+    none = np.empty((3, 0), np.int64)
+    found = [none if gaps is None else gaps for gaps in noted]
+    place = np.repeat(np.arange(len(found)), [gaps.shape[1] for gaps in found])
+    return dict(zip(_GAP, (place, *np.concatenate([none, *found], axis=1)), strict=True))
 
 
 def _ledger_of(splits: Sequence[Mapping[str, Any]]) -> Ledger:
@@ -221,10 +245,13 @@ def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, 
     nothing = np.zeros(len(filled), np.int64)
     sound, sizes = np.zeros(len(filled), np.bool_), batch.sizes[filled]
     crc32c = _sums(window.data, begins[filled], sizes)
-    splits = (numbers[filled], nothing, nothing, sizes, nothing, sound, crc32c)
+    gaps = _note_gaps(plan, numbers, filled, window, first, begins, sizes, kinds, crc32c)
+    noted = np.array([each is not None for each in gaps], np.bool_)
+    splits = (numbers[filled], nothing, nothing, sizes, nothing, sound, crc32c, noted)
     return Scanned(
         dict(zip(_CHANNEL, channels, strict=True)),
         dict(zip(_SPLIT, splits, strict=True)),
+        _gaps_of(gaps),
         Ledger.of(np.arange(len(filled)), sums[filled], kinds[filled]),
     )
 
@@ -234,6 +261,36 @@ def _sums(data: npt.NDArray[np.uint8], begins: Longs, sizes: Longs) -> Longs:
     found = np.full(len(begins), NO_SUM)
     for at in np.flatnonzero(sizes >= WORTH_A_SUM).tolist():
         found[at] = google_crc32c.value(data[begins[at] : begins[at] + sizes[at]])
+    return found
+
+
+def _note_gaps(
+    plan: Plan,
+    numbers: Longs,
+    filled: Longs,
+    window: Window,
+    first: Longs,
+    begins: Longs,
+    sizes: Longs,
+    kinds: Longs,
+    crc32c: Longs,
+) -> list[Longs | None]:
+    """The gaps of each split, in ``crc32c`` the sum of the records between them; see ``channel_scan.Split``."""
+    found: list[Longs | None] = [None] * len(filled)
+    rule = line_rules(plan, plan.channels.line_first[numbers[filled]])
+    gives_up = (rule == MERGED_RULE) & (plan.channels.owner_count[numbers[filled]] == 1)
+    others = kinds[filled, frames.TAG_RECORD + 1 :].sum(axis=1)
+    few = gives_up & (others > 0) & (crc32c != NO_SUM)
+    crc32c[few] = NO_SUM
+    for row in np.flatnonzero(few & (sizes >= WORTH_A_SUM * (others + 1))).tolist():
+        elements = slice(int(first[filled[row]]), int(first[filled[row] + 1]))
+        position = np.flatnonzero(~window.records[elements])
+        begin = int(begins[filled[row]])
+        starts = window.starts[elements][position] - frames.LENGTH_BYTES - begin
+        gaps = np.stack((starts, window.ends[elements][position] - begin, position))
+        if may_stay(int(sizes[row]), gaps):
+            found[row] = gaps
+            crc32c[row] = sum_between(0, window.data[begin : begin + int(sizes[row])], gaps[0], gaps[1])
     return found
 
 

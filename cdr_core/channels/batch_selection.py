@@ -128,10 +128,13 @@ class SplitRows:
 
     def __init__(self, plan: Plan, scanned: Scanned, begin: int, end: int) -> None:
         rows = slice(begin, end)
-        self.channel, self.number, self.start, self.end, self.position, self.damaged, self.crc32c = (
+        self.channel, self.number, self.start, self.end, self.position, self.damaged, self.crc32c, noted = (
             scanned.splits[f"split_{name}"][rows]
-            for name in ("channel", "number", "start", "end", "position", "damaged", "crc32c")
+            for name in ("channel", "number", "start", "end", "position", "damaged", "crc32c", "noted")
         )
+        mine = slice(*np.searchsorted(scanned.gaps["gap_split"], (begin, end)))
+        self.gaps = np.stack([scanned.gaps[f"gap_{name}"][mine] for name in ("split", "start", "end", "position")])
+        self.gaps[0] -= begin
         low, high = np.searchsorted(scanned.ledger.lines, (begin, end))
         others = slice(*np.searchsorted(scanned.ledger.other_lines, (begin, end)))
         back = np.arange(end) - begin
@@ -149,7 +152,8 @@ class SplitRows:
         has_others[self.ledger.other_lines] = True
         owners = plan.channels.owner_count[self.channel]
         rule = line_rules(plan, plan.channels.line_first[self.channel])
-        self.reads = (owners > 1) | (has_others & (rule != KEPT_RULE))
+        self.keeps_others = rule == KEPT_RULE
+        self.reads = (owners > 1) | (has_others & ~self.keeps_others & ~noted)
         """Whether the bytes of a split have to be looked at."""
 
     def __len__(self) -> int:
@@ -198,22 +202,26 @@ class BatchSelector:
         return selected
 
     def _passing(self, splits: SplitRows, rows: Longs) -> Selected:
-        """Whole splits as one run each, by what `read` noted: their bytes are not touched."""
+        """Whole splits, without their noted gaps, by what `read` noted: their bytes are not touched."""
         back = np.full(len(splits), -1, np.int64)
         back[rows] = np.arange(len(rows))
         moved = splits.ledger.moved(back)
         mine, others = np.flatnonzero(moved.lines >= 0), np.flatnonzero(moved.other_lines >= 0)
-        ledger = moved.reordered(mine, others)
+        whole = moved.reordered(mine, others)
         counts = np.zeros(len(rows), np.int64)
-        np.add.at(counts, ledger.lines, ledger.sums[:, RECORDS].astype(np.int64))
-        np.add.at(counts, ledger.other_lines, ledger.other_counts)
-        kept = _counted_by(splits.channel[rows][ledger.other_lines], ledger.other_kinds, ledger.other_counts)
-        line, nothing = self._plan.channels.line_first[splits.channel[rows]], np.zeros(0, np.int64)
-        runs = np.stack((splits.start[rows], splits.end[rows], splits.position[rows], counts))
-        left = _counted_by(nothing, nothing, nothing)
+        np.add.at(counts, whole.lines, whole.sums[:, RECORDS].astype(np.int64))
+        np.add.at(counts, whole.other_lines, whole.other_counts)
+        stays = splits.keeps_others[rows][whole.other_lines]
+        kept, left = (
+            _counted_by(splits.channel[rows][whole.other_lines[of]], whole.other_kinds[of], whole.other_counts[of])
+            for of in (stays, ~stays)
+        )
+        ledger = whole.reordered(np.arange(len(whole.lines)), np.flatnonzero(stays))
+        first, runs = _between_gaps(splits, rows, counts)
         worth = ~splits.damaged[rows] & (splits.sizes[rows] >= WORTH_A_SUM)
         crc32c = np.where(worth, splits.crc32c[rows], NO_SUM)
-        return Selected(line, splits.start[rows], np.arange(len(rows) + 1), runs, ledger, kept, left, crc32c)
+        line = self._plan.channels.line_first[splits.channel[rows]]
+        return Selected(line, splits.start[rows], first, runs, ledger, kept, left, crc32c)
 
     def _groups(self, splits: SplitRows, rows: Longs) -> Iterator[tuple[Longs, bool]]:
         """Whole small channels of one exchange together; everything else alone."""
@@ -316,8 +324,23 @@ class BatchSelector:
             Ledger.of(np.arange(len(used)), sums.reshape(-1, fingerprint.FOLD_COLUMNS), kinds),
             _counted(only, account[:1]),
             _counted(only, account[1:].sum(axis=0, keepdims=True)),
-            np.full(len(used), selection.crc32c, np.int64),  # only of splits with one owner
+            np.full(len(used), NO_SUM),
         )
+
+
+def _between_gaps(splits: SplitRows, rows: Longs, counts: Longs) -> tuple[Longs, Longs]:
+    """The runs of splits of ``counts`` elements each, and where those of each split begin; a split has at least one."""
+    place = np.full(len(splits), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    gaps = splits.gaps[:, place[splits.gaps[0]] >= 0]
+    row = np.append(np.arange(len(rows)), place[gaps[0]])
+    begins, positions = np.append(splits.start[rows], gaps[2]), np.append(splits.position[rows], gaps[3] + 1)
+    ends, upto = np.append(splits.end[rows], gaps[1]), np.append(splits.position[rows] + counts, gaps[3])
+    # Beginnings and ends of a split in ascending order are those of its runs, one by one.
+    forward, backward = np.lexsort((begins, row)), np.lexsort((ends, row))
+    runs = np.stack((begins[forward], ends[backward], positions[forward], upto[backward] - positions[forward]))
+    filled = runs[0] < runs[1]
+    return np.searchsorted(row[forward][filled], np.arange(len(rows) + 1)), runs[:, filled]
 
 
 def worth_a_sum(runs: Longs, first: Longs) -> Longs:

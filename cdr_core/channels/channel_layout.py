@@ -167,7 +167,7 @@ class LayoutReader:
         """Fill ``target`` with ranges of the logical bytes of a channel, which ascend, one behind another."""
         layout = self.layout(number)
         if layout is None or int(ends[-1]) > layout.size:
-            raise source_changed(self._plan.checkpoint, f"channel {number} is not laid out as when it was read")
+            raise source_changed(f"channel {number} is not laid out as when it was read", self._plan.checkpoint)
         borders = [0, *(np.flatnonzero(starts[1:] - ends[:-1] > LONGEST_IGNORED) + 1).tolist(), len(starts)]
         at, jobs = 0, []
         for low, high in pairwise(borders):
@@ -209,10 +209,10 @@ class LayoutReader:
         if self._fetches is not None and is_remote(each.uri):
             self._fetches.count(sum(map(len, targets)))
 
-    def uris(self, number: int) -> str:
-        """The objects of a channel, for an error."""
+    def uris(self, number: int) -> list[str]:
+        """The objects that hold a channel, for an error."""
         layout = self.layout(number)
-        return " and ".join(dict.fromkeys(layout.uris)) if layout is not None else f"of channel {number}"
+        return list(dict.fromkeys(layout.uris)) if layout is not None else [self._plan.checkpoint]
 
 
 class StreamedChannel(ChannelBytes):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cdr_core.audit.ledger import Tally
 from cdr_core.channels.channel_layout import open_whole
 from cdr_core.channels.channel_source import open_channel
-from cdr_core.channels.control_elements import IDLE, Last
+from cdr_core.channels.control_elements import IDLE, Last, Rule, rules
 from cdr_core.channels.control_elements import kinds as by_kind
 from cdr_core.channels.element_columns import Elements
 from cdr_core.channels.salvage import Damage, Salvaged, SoundWindows, open_salvaged
@@ -24,6 +24,8 @@ from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import fingerprint, frames
 from cdr_core.planning.dropped_records import Ranges, Without
 from cdr_core.planning.plan import Plan
+
+Longs = npt.NDArray[np.int64]
 
 WINDOW = 1024 * 1024
 """Bytes scanned at once: large enough to make a kernel call cheap, small enough to stay in a core's cache."""
@@ -42,6 +44,9 @@ class Split:
 
     ``last`` is what the channel said last up to the stretch's end, ``input_end`` is one behind the position of the last
     element up to there that begins in input state. ``crc32c`` is of its bytes, all of which lie one behind another.
+
+    In a channel whose other elements leave the stream, ``gaps`` are start, end and position of each of them, and
+    ``crc32c`` is of the records between them; ``None`` where gaps are so many that the records are copied anyway.
     """
 
     start: int
@@ -52,6 +57,7 @@ class Split:
     last: Last
     input_end: int
     crc32c: int
+    gaps: Longs | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +67,7 @@ class Split:
             "tally": self.tally.to_json(),
             "others": dict(self.others),
             "crc32c": self.crc32c,
+            "gaps": self.gaps,
         }
 
 
@@ -76,7 +83,7 @@ def scan_channel(
     """
     channel, split_size = open_whole(plan, number), most or plan.split_size
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)
-    splits = list(_walk(_told(found, seen), split_size, channel.input_size))
+    splits = list(_walk(_told(found, seen), split_size, channel.input_size, gives_up_others(plan, number)))
     assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits, found)
 
@@ -104,7 +111,8 @@ def _salvage(
     # What is left out is not decoded: it may be the very record that does not decode.
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
     sound = SoundWindows(plan, number, salvaged, found, shown=shown)
-    splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size))
+    gives_up = gives_up_others(plan, number)
+    splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size, gives_up))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
     return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage
@@ -154,19 +162,71 @@ def _covered(splits: list[Split]) -> int:
     return sum(split.end - split.start for split in splits)
 
 
-def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator[Split]:
+def gives_up_others(plan: Plan, number: int) -> bool:
+    """Whether all records of a channel go to one new channel, and its other elements to none."""
+    return rules(plan, number) == (Rule.MERGED,)
+
+
+class _Records:
+    """The CRC-32C of a split as it is read; where other elements leave the stream, of its records, and the gaps.
+
+    So few gaps are kept that a split with more of them has no sum: its records are copied.
+    """
+
+    def __init__(self, gives_up: bool) -> None:
+        self._gives_up = gives_up
+        self._crc32c, self._gaps, self._left_out, self._bytes = 0, [np.empty((3, 0), np.int64)], 0, 0
+
+    def add(self, window: Window) -> None:
+        if self._crc32c == NO_SUM:
+            return
+        others = np.flatnonzero(~window.records) if self._gives_up else np.zeros(0, np.int64)
+        self._left_out += len(others)
+        self._bytes += int(window.ends[-1])
+        if self._left_out * WORTH_A_SUM > self._bytes + WORTH_A_SUM:
+            self._crc32c = NO_SUM
+            return
+        starts, ends = window.starts[others] - frames.LENGTH_BYTES, window.ends[others]
+        self._gaps.append(np.stack((window.base + starts, window.base + ends, window.position + others)))
+        self._crc32c = sum_between(self._crc32c, window.data[: window.ends[-1]], starts, ends)
+
+    def noted(self) -> tuple[int, Longs | None]:
+        """The sum and the gaps."""
+        if not self._gives_up:
+            return self._crc32c, None
+        gaps = np.concatenate(self._gaps, axis=1)
+        if self._crc32c == NO_SUM or not may_stay(self._bytes, gaps):
+            return NO_SUM, None
+        return self._crc32c, gaps
+
+
+def may_stay(size: int, gaps: Longs) -> bool:
+    """Whether the records of a split are so long, on average, that the drain may read them between its gaps."""
+    return not gaps.shape[1] or size - int((gaps[1] - gaps[0]).sum()) >= WORTH_A_SUM * (gaps.shape[1] + 1)
+
+
+def sum_between(crc32c: int, data: npt.NDArray[np.uint8], starts: Longs, ends: Longs) -> int:
+    """Extend a CRC-32C by the bytes of ``data`` outside of these gaps, which are few."""
+    begin = 0
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        crc32c = google_crc32c.extend(crc32c, data[begin:start])
+        begin = end
+    return int(google_crc32c.extend(crc32c, data[begin:]))
+
+
+def _walk(found: Iterable[Window], split_size: int, input_size: int, gives_up: bool) -> Iterator[Split]:
     """Splits of at most ``split_size`` bytes where a window allows it, each tallied apart; none of an empty channel."""
     start = position = end = input_end = 0
     sums, kinds = _nothing()
-    last, crc32c = Last(), 0
+    last, summed = Last(), _Records(gives_up)
     for window in found:
         # Where something was left out in between, a split ends: the next one begins behind it.
         if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
             tally = Tally.of_fold(sums[0])
-            yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, crc32c)
+            yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, *summed.noted())
             start = end
         if start == end:
-            start, position, crc32c = window.base, window.position, 0
+            start, position, summed = window.base, window.position, _Records(gives_up)
             sums, kinds = _nothing()
         spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
         last = said_at(window, *spoke, last)
@@ -174,9 +234,10 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int) -> Iterator
         if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
             input_end = window.position + inputs
         end = window.base + int(window.ends[-1])
-        crc32c = google_crc32c.extend(crc32c, window.data[: window.ends[-1]])
+        summed.add(window)
     if start < end:
-        yield Split(start, end, position, Tally.of_fold(sums[0]), by_kind(kinds.tolist()), last, input_end, crc32c)
+        tally = Tally.of_fold(sums[0])
+        yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, *summed.noted())
 
 
 def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:

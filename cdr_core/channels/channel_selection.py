@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from cdr_core.audit.ledger import Tally
-from cdr_core.channels.channel_scan import NO_SUM, WORTH_A_SUM
 from cdr_core.channels.channel_source import place
 from cdr_core.channels.control_elements import Rule, account, carried, kinds, rules
 from cdr_core.channels.filter_context import FilterContext
@@ -57,7 +55,6 @@ class Selection:
     tallies: tuple[Tally, ...]
     others: tuple[Mapping[str, int], ...]
     account: Mapping[str, Mapping[str, int]]
-    crc32c: int = NO_SUM
 
     def of_lane(self, lane: int) -> tuple[Longs, ...]:
         """The columns of one lane's runs, without the lane itself."""
@@ -131,11 +128,9 @@ class Selector:
     def _records_only(self, of: tuple[Rule, ...], split: Mapping[str, Any]) -> Selection:
         channel = self._open(split)
         runs = _Runs(of, split, self._columns)
-        crc32c = 0 if not split["damaged"] else NO_SUM
         for window in windows(channel, split["start"], split["end"], split["position"], WINDOW):
             runs.add(window, np.where(window.records, 0, -1).astype(np.int64))
-            crc32c = _extended(crc32c, window)
-        return replace(runs.selection(), crc32c=crc32c)
+        return runs.selection()
 
     def _in_place(self, planned: VirtualChannel) -> tuple[Longs, npt.NDArray[np.int32]] | None:
         """Where the key is, and the lane of each key group; ``None`` where owners are found in another way."""
@@ -163,18 +158,6 @@ class Selector:
         lanes = np.full(len(records), -1, np.int64)
         lanes[records] = owners - first
         return lanes
-
-
-def _extended(crc32c: int, window: Window) -> int:
-    """The sum with the records of a window; ``NO_SUM`` once the stretches between other elements are not worth one."""
-    left_out = np.flatnonzero(~window.records)
-    if crc32c == NO_SUM or len(left_out) * WORTH_A_SUM > int(window.ends[-1]):
-        return NO_SUM
-    begin = 0
-    for element in left_out.tolist():
-        crc32c = google_crc32c.extend(crc32c, window.data[begin : window.starts[element] - frames.LENGTH_BYTES])
-        begin = int(window.ends[element])
-    return int(google_crc32c.extend(crc32c, window.data[begin : window.ends[-1]]))
 
 
 class _Runs:

@@ -280,7 +280,7 @@ def _local(location: FileLocation, index: SourceIndex, where: Where) -> Bytes:
         return _mapped(place)
     except Unreadable as error:
         if known is not None:
-            raise source_changed(location.uri, error.what) from None
+            raise source_changed(error.what, location.uri) from None
         raise CorruptChannelState(
             f"its channel-state file is missing: {error.what}", where=where, hint=COMPLETE
         ) from None

@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from cdr_core.channels.channel_scan import WORTH_A_SUM
-from cdr_core.channels.control_elements import KEPT_RULE, line_rules
 from cdr_core.planning.plan import Plan
 from cdr_core.settings import Settings
 from cdr_core.storage import is_local
 from cdr_core.storage.local import local_path
 
 
-def stored_at_most(plan: Plan, settings: Settings) -> int:
-    """Bytes that spill sets may have to hold: all but those that are sure to be read from the source in place."""
+def spilled_bytes(plan: Plan, settings: Settings) -> int:
+    """Bytes that spill sets will have to hold: all but those of long channels with one owner, read in place.
+
+    Where merged channels have many watermarks they are stored too; how many, only `filter` knows, and `spill` looks for
+    room again.
+    """
     channels = plan.channels
-    whole = (channels.owner_count == 1) & (line_rules(plan, channels.line_first[:-1]) == KEPT_RULE)
+    whole = channels.owner_count == 1
     refers = not settings.materialise and settings.segment_size >= WORTH_A_SUM and _lasts(plan, settings)
     in_place = whole & (channels.bytes >= WORTH_A_SUM) & refers
     # The last segment of a channel may be too short to be referred to.

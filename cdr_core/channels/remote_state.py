@@ -156,7 +156,7 @@ class _Fetched:
         try:
             return storage_for(self._uri).read(self._uri, begin, end - begin, tag=self.stat.tag)
         except Unreadable as error:  # it was there when it was looked at
-            raise source_changed(self._uri, error.what) from None
+            raise source_changed(error.what, self._uri) from None
 
 
 class Fetches:

@@ -77,16 +77,18 @@ class SourceIndex(msgspec.Struct, frozen=True):
                     target[:] = data[at : at + len(target)]
                     at += len(target)
         except Unreadable as error:
-            raise source_changed(uri, error.what) from None
+            # The user knows the file by its own name, not by its pin's.
+            raise source_changed(error.what.replace(self.place(uri), uri), uri) from None
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 
 
-def source_changed(uri: str, what: str) -> SourceChanged:
-    """The sentence for an object that is not what `read` read."""
+def source_changed(what: str, *uris: str) -> SourceChanged:
+    """The error for an object, or for one of several, that is not what `read` read."""
+    which = f"the source file {uris[0]}" if len(uris) == 1 else f"one of the source files {', '.join(uris)}"
     return SourceChanged(
-        f"the source file {uri} is gone or was changed since it was read: {what}",
+        f"{which} is gone or was changed since it was read: {what}",
         hint="restore it and resume, or recover another checkpoint",
     )
 

@@ -22,6 +22,7 @@ from cdr_core.checkpoint_target.channel_files import handles_of
 from cdr_core.checkpoint_target.export_lease import holding
 from cdr_core.checkpoint_target.preflight import blocked
 from cdr_core.checkpoint_target.state_migration import move_state, state_units, subtasks_in
+from cdr_core.commit.commit_mode import is_per_checkpoint
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.drain.channel_chunks import ChunkBuilder
@@ -67,6 +68,24 @@ def export_checkpoint(repository: Repository, recovery_id: str, checkpoint_id: i
         return _export(repository, recovery, checkpoint_id, directory)
 
 
+def refuse_export(repository: Repository, recovery: Recovery, directory: str) -> None:
+    """Refuse an export that could not be restored beside the output, or that has no place. Ask before a checkpoint is
+    requested for it: with per-checkpoint commits, the request itself publishes.
+    """
+    if is_per_checkpoint(recovery):
+        raise Refused(
+            f"recovery {recovery.id} publishes with every checkpoint: an exported one would hold those records again",
+            hint="let it finish; only a recovery that commits at its end can be exported",
+        )
+    _refuse_published(repository, recovery.id)
+    own = checkpoint_sink(recovery.output).directory if recovery.output.kind.is_checkpoint else None
+    if own == absolute(directory).rstrip("/"):
+        raise Refused(f"{directory} is the recovery's own target", hint="name another directory")
+    target = join(directory.rstrip("/"), METADATA_FILE)
+    if storage_for(target).exists(target):
+        raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
+
+
 def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, directory: str) -> Exported:
     recovery_id = recovery.id
     rows = {row.checkpoint_id: row for row in repository.checkpoints(recovery_id)}
@@ -74,14 +93,7 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
     if row is None or row.state is not RecoveryCheckpointState.COMPLETED:
         state = "unknown" if row is None else str(row.state)
         raise Refused(f"recovery checkpoint {checkpoint_id} of {recovery_id} is {state}", hint="take a new one")
-    _refuse_published(repository, recovery_id)
-    if recovery.output.kind.is_checkpoint and checkpoint_sink(recovery.output).directory == absolute(directory).rstrip(
-        "/"
-    ):
-        raise Refused(f"{directory} is the recovery's own target", hint="name another directory")
-    target = join(directory.rstrip("/"), METADATA_FILE)
-    if storage_for(target).exists(target):
-        raise Refused(f"{directory} holds a checkpoint already", hint="name an empty directory")
+    refuse_export(repository, recovery, directory)
     assert recovery.plan_uri is not None, "a recovery with a checkpoint has a plan"
     plan = load_plan(recovery.plan_uri)
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
@@ -109,6 +121,7 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
         is_alive()
         _refuse_published(repository, recovery_id)  # again: it took a while to get here
         reach("export.last-step")
+        target = join(directory.rstrip("/"), METADATA_FILE)
         if not storage_for(target).create(target, metadata):
             raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
         reach("export.metadata")

@@ -38,6 +38,10 @@ def checkpoint(
     with open_repository(settings) as repository:
         from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint
 
+        if to is not None:
+            from cdr_core.checkpoint_target.export import refuse_export
+
+            refuse_export(repository, repository.recovery(recovery), to)
         timeout = settings.checkpoint_timeout
         asked = ask_for_checkpoint(repository, recovery, timeout, aligned)
         number = asked if isinstance(asked, int) else _wait(repository, recovery, asked, timeout)

@@ -296,10 +296,10 @@ def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
 
 
 def _spill_warnings(outlook: Outlook, planned: Plan, settings: Settings) -> list[str]:
-    from cdr_core.channels.disk_estimate import stored_at_most
+    from cdr_core.channels.disk_estimate import spilled_bytes
 
     capacities = [tier.capacity for tier in settings.spill_dirs]
-    room, spill = sum(capacity or 0 for capacity in capacities), min(outlook.spill, stored_at_most(planned, settings))
+    room, spill = sum(capacity or 0 for capacity in capacities), min(outlook.spill, spilled_bytes(planned, settings))
     if capacities and None not in capacities and room < spill:
         return [f"a spill of about {spill} bytes does not fit CDR_SPILL_DIRS, which may hold {room}"]
     return []

@@ -53,7 +53,7 @@ class PlannedSource:
         self._reader.read(self.channel(line), starts, ends, target)
 
     def changed(self, line: int) -> CdrError:
-        return source_changed(self._reader.uris(self.channel(line)), "its bytes have another CRC-32C")
+        return source_changed("its bytes have another CRC-32C", *self._reader.uris(self.channel(line)))
 
     def is_remote(self, line: int) -> bool:
         layout = self._reader.layout(self.channel(line))

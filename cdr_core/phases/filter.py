@@ -29,6 +29,7 @@ from cdr_core.runtime.selection_blocks import (
     carrier,
     in_drain_order,
     load_splits,
+    referable,
     write_blocks,
 )
 from cdr_core.runtime.unit_progress import Meter, unit_of
@@ -143,7 +144,7 @@ def execute(job: Job, plan: Plan, unit: FilterUnit, name: str) -> Outcome[Filter
         making(file, job.makes) as temporary,
         temporary.open("xb") as sink,
     ):
-        index = write_blocks(plan, selected, splits.channel[splits.damaged], carries, sink)
+        index = write_blocks(plan, selected, splits.channel[splits.damaged], carries, referable(job, plan), sink)
     ledger = join_ledgers([selected.ledger.moved(selected.line)])
     return Outcome(
         records=ledger.records,

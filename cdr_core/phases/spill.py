@@ -18,7 +18,6 @@ import numpy.typing as npt
 from cdr_core.audit.ledger import BYTES, join_ledgers, require_equal, require_others
 from cdr_core.channels.batch_scan import Scanned
 from cdr_core.channels.channel_batch import batch_source
-from cdr_core.channels.channel_layout import LayoutReader
 from cdr_core.channels.closing_elements import Closings, closings
 from cdr_core.channels.grouping import group_ends
 from cdr_core.errors import Where
@@ -26,16 +25,17 @@ from cdr_core.faults import reach
 from cdr_core.metadata import SpillFile
 from cdr_core.phases import filter as filtering
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.owned_parts import OwnedParts, Referable
+from cdr_core.runtime.owned_parts import OwnedParts
 from cdr_core.runtime.phase_definition import Finished, Outcome, PhaseDefinition
 from cdr_core.runtime.phase_ledgers import line_key, recorded, summed_lines
 from cdr_core.runtime.phase_outputs import scanned_by, selected_by, spilled_by
-from cdr_core.runtime.selection_blocks import BLOCK, Blocks, SelectionFile, write_index
+from cdr_core.runtime.selection_blocks import BLOCK, STORED, Blocks, SelectionFile, referable, write_index
 from cdr_core.runtime.unit_progress import Meter, unit_of
 from cdr_core.runtime.unit_results import FilterResult, SpillResult
 from cdr_core.runtime.unit_runner import Job
 from cdr_core.runtime.units import SpillUnit, StoredColumns
 from cdr_core.runtime.workspace import write_json
+from cdr_core.spill.capacity_check import refuse_unfit
 from cdr_core.spill.remote_upload import shipping
 from cdr_core.spill.segment_builder import SegmentBuilder
 from cdr_core.spill.set_writer import SetWriter
@@ -61,7 +61,16 @@ def prepare(run: PhaseRun) -> dict[str, SpillUnit]:
     """One unit per new subtask; what each of them owns is in the index of the selections."""
     if run.recovery.host_id is None:
         refuse_beside(run.workspace.root, run.settings.spill_dirs)
+    _refuse_small_tiers(run)
     return _units(run, _write_inputs(run), owned_bytes(run))
+
+
+def _refuse_small_tiers(run: PhaseRun) -> None:
+    """Refuse tiers without room for what is now known to be stored, before anything is."""
+    settings = run.settings
+    stored = sum(int(unit.columns[STORED].sum()) for unit in run.outputs(FilterResult) if STORED in unit.columns)
+    sizes = stored, settings.segment_size, settings.memory_budget
+    refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own={run.recovery.id})
 
 
 def units_again(run: PhaseRun) -> dict[str, SpillUnit]:
@@ -184,12 +193,6 @@ def execute(job: Job, plan: Plan, unit: SpillUnit, name: str) -> Outcome[SpillRe
 def _where(plan: Plan) -> Callable[[int], Where]:
     key = line_key(plan)
     return lambda line: key(line).where
-
-
-def referable(job: Job, plan: Plan) -> Referable:
-    """Whether the drain may read so many bytes of a channel where they lie, as one segment."""
-    reader = LayoutReader(plan)
-    return lambda channel, size: not job.materialise and size <= job.segment_size and reader.lasts(channel)
 
 
 def gather(job: Job, plan: Plan, parts: OwnedParts, builder: SegmentBuilder, told: Callable[[], None]) -> None:

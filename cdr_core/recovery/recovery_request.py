@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from cdr_core.channels.channel_source import open_checkpoint
-from cdr_core.channels.disk_estimate import scratch_at_most, stored_at_most
+from cdr_core.channels.disk_estimate import scratch_at_most, spilled_bytes
 from cdr_core.channels.table_shapes import TableShape
 from cdr_core.checkpoint_target.assemble import checkpoint_sink
 from cdr_core.checkpoint_target.preflight import blocked
@@ -148,7 +148,7 @@ def _refuse_small_disks(plan: Plan, settings: Settings, own: Collection[str]) ->
     """Refuse spill tiers and scratch disks that are too small. Disks of a cluster's hosts cannot be seen from here: a
     task that finds one full fails and says so.
     """
-    sizes = stored_at_most(plan, settings), settings.segment_size, settings.memory_budget
+    sizes = spilled_bytes(plan, settings), settings.segment_size, settings.memory_budget
     here = not settings.spark.startswith("spark://")
     scratch = scratch_at_most(plan, settings, settings.spark_cores or os.cpu_count() or 1) if here else 0
     refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own, scratch)

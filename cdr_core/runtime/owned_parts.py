@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,12 @@ from cdr_core.channels.control_elements import CLOSING_POSITION
 from cdr_core.kernels.fingerprint import FOLD_COLUMNS
 from cdr_core.planning.drain_order import stages
 from cdr_core.planning.plan import Plan
-from cdr_core.runtime.selection_blocks import Blocks
+from cdr_core.runtime.selection_blocks import Blocks, Referable
 from cdr_core.spill.segment_builder import Chunks, Parts
 from cdr_core.spill.spill_set import NO_REFERENCES, References
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
-Referable = Callable[[int, int], bool]
 
 
 AFTER_ALL_SPLITS = 1 << 62

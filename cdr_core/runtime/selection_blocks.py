@@ -8,7 +8,7 @@ splits of that unit again from the source.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import IO, Any
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from cdr_core.channels.batch_scan import Scanned
 from cdr_core.channels.batch_selection import BatchSelector, Selected, SplitRows
 from cdr_core.channels.channel_batch import BatchSource, batch_source
+from cdr_core.channels.channel_layout import LayoutReader
 from cdr_core.channels.channel_scan import NO_SUM, Seen
 from cdr_core.channels.channel_selection import Selector
 from cdr_core.channels.filter_context import FilterContext
@@ -40,9 +41,13 @@ log = logging.getLogger(__name__)
 
 Longs = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
+Referable = Callable[[int, int], bool]
 
 BLOCK = ("subtask", "begin", "end", "crc32c", "carried_begin", "carried_end", "carried_crc32c")
 """Columns of the index of one file: whose block, where it lies, its checksum; the same for the bytes of its runs."""
+
+STORED = "stored"
+"""Beside them, what `spill` needs before it begins: bytes of the block that do not stay in the source."""
 
 PIECE = 4 << 20
 """Bytes of runs that are carried at once."""
@@ -71,8 +76,19 @@ def in_drain_order(plan: Plan, selected: Selected) -> Selected:
     return selected.taken(np.lexsort((selected.split, channel, subtask)))
 
 
-def write_blocks(plan: Plan, selected: Selected, damaged: Longs, carries: Carrier | None, sink: IO[bytes]) -> Columns:
-    """Write a block per new subtask; the index. ``selected`` is in drain order, ``damaged`` are channels."""
+def referable(job: Job, plan: Plan) -> Referable:
+    """Whether the drain may read so many bytes of a channel where they lie, as one segment."""
+    reader = LayoutReader(plan)
+    return lambda channel, size: not job.materialise and size <= job.segment_size and reader.lasts(channel)
+
+
+def write_blocks(
+    plan: Plan, selected: Selected, damaged: Longs, carries: Carrier | None, refers: Referable, sink: IO[bytes]
+) -> Columns:
+    """Write a block per new subtask. Return the index, with the bytes of each block that spill has to store.
+
+    ``selected`` is in drain order, ``damaged`` are channels.
+    """
     subtasks = plan.channels.subtask_of_lines(selected.line)
     unique, firsts = np.unique(subtasks, return_index=True)
     ends = np.append(firsts, len(subtasks))[1:]
@@ -91,11 +107,25 @@ def write_blocks(plan: Plan, selected: Selected, damaged: Longs, carries: Carrie
         if carries is not None:
             columns["carried"] = carries.carries(selected.line[first:end])
             carried = carries.add(columns)
+        stored = _stored_bytes(plan, columns, refers)
         block, begin = encode_columns({}, columns), sink.tell()
         sink.write(block)
-        rows.append((subtask, begin, sink.tell(), google_crc32c.value(block), *carried))
-    table = np.array(rows, np.int64).reshape(-1, len(BLOCK))
-    return dict(zip(BLOCK, table.T, strict=True))
+        rows.append((subtask, begin, sink.tell(), google_crc32c.value(block), *carried, stored))
+    table = np.array(rows, np.int64).reshape(-1, len(BLOCK) + 1)
+    return dict(zip((*BLOCK, STORED), table.T, strict=True))
+
+
+def _stored_bytes(plan: Plan, columns: Columns, refers: Referable) -> int:
+    """Bytes of a block that do not stay in the source."""
+    runs, first = columns["runs"], columns["run_first"]
+    total = np.append(0, np.cumsum(runs[1] - runs[0]))
+    sizes = total[first[1:]] - total[first[:-1]]
+    stays = columns["summed"]
+    if "carried" in columns:
+        stays = stays[~columns["carried"][stays]]
+    channels = plan.channels.of_lines(columns["line"][stays])
+    pairs = zip(channels.tolist(), sizes[stays].tolist(), strict=True)
+    return int(sizes.sum()) - sum(int(size) for number, size in pairs if refers(number, size))
 
 
 def _with_sums(selected: Selected, first: int, end: int) -> Columns:

@@ -103,7 +103,7 @@ def test_a_scheduled_drill_fires_by_itself_and_passes(live: Live) -> None:
     drill = ended(live, "minutely")
     pause(live, "cdr_restore_drill__minutely")
     assert drill.result is DrillOutcome.PASSED, drill.checks
-    assert {check["name"] for check in drill.checks} >= {"rows", f"sql: {QUERY['name']}", "rto", "rpo"}
+    assert {check.name for check in drill.checks} >= {"rows", f"sql: {QUERY['name']}", "rto", "rpo"}
     assert "scheduled__" in drill.args.run
     assert drill.args.cores == max((os.cpu_count() or 1) // 2, 1)
 

@@ -489,6 +489,16 @@ def test_the_shell_takes_a_checkpoint_of_a_running_drain_and_exports_one(
     commit_and_compare(spilled)
 
 
+@pytest.mark.parametrize("spilled", ["per-checkpoint"], indirect=True)
+def test_the_shell_refuses_an_export_before_it_requests_a_checkpoint_that_would_publish(
+    spilled: Spilled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository, recovery, _), _, _ = spilled
+    code, text = shell(monkeypatch, capsys, "checkpoint", recovery, "--to", str(tmp_path / "exported"))
+    assert (code, "publishes with every checkpoint" in text) == (3, True)
+    assert not repository.commands(recovery)
+
+
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """The exit code, and what was said."""
     monkeypatch.setattr(sys, "argv", ["cdr", *arguments])

@@ -543,7 +543,7 @@ def test_a_checkpoint_cannot_be_exported_once_something_is_published(
     repository, recovery, settings = started
     inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())
     number = repository.checkpoints(recovery)[-1].checkpoint_id
-    with pytest.raises(Refused, match="begun to publish"):
+    with pytest.raises(Refused, match="publishes with every checkpoint"):
         export_checkpoint(repository, recovery, number, str(tmp_path / "exported"))
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cdr_core import settings as settings_module
 from cdr_core.channels import channel_source as source
 from cdr_core.channels import source_index
 from cdr_core.drain import routed_delivery as delivery
-from cdr_core.errors import CdrError, DiskFull, SourceChanged
+from cdr_core.errors import CdrError, DiskFull, SettingsRefused, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
@@ -161,6 +162,51 @@ def test_an_output_that_stalls_sends_what_is_fetched_to_disk_and_it_comes_back_i
     assert run["fetched_bytes"] > 1.9 * ways["by_reference"], "once by read, once by drain"
 
 
+@pytest.mark.seed("000-03", "000-08")
+def test_merged_channels_of_an_object_store_stay_there_and_are_fetched_twice(tmp_path: Path, bucket: Bucket) -> None:
+    """`read` notes the few elements that leave the stream, so `filter` needs no bytes, and nothing large is copied."""
+    checkpoint = Path(generated(tmp_path / "chk-1", "2", "8MB", record_bytes="2000-4000"))
+    local = begin(checkpoint, tmp_path / "local", "1")
+    inline.run_all(*local)
+    started = begin(bucket.upload(checkpoint), tmp_path / "out", "1")
+    assert inline.run_all(*started)["verdict"] == "balanced"
+    assert output.rows(tmp_path / "out") == output.rows(tmp_path / "local") != []
+    ways, size = routing(started), sum(file.stat().st_size for file in files_of(checkpoint))
+    assert ways["by_reference"] > 0.95 * size
+    assert ways["spilled"] == ways["replayed"] == on_disk(started) < 0.05 * size
+    fetched = {
+        phase: sum(unit.result.get("fetched_bytes", 0) for unit in started[0].units(started[1], phase))
+        for phase in (Phase.READ, Phase.FILTER, Phase.DRAIN)
+    }
+    assert fetched[Phase.FILTER] < 0.05 * size
+    assert sum(fetched.values()) < 2.05 * size
+
+
+def test_what_is_read_in_place_needs_no_room_in_a_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, tier = Path(generated(tmp_path / "chk-1", "2", "8MB", record_bytes="2000-4000")), tmp_path / "tier"
+    tier.mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{tier}:1MiB")
+    assert inline.run_all(*begin(checkpoint, tmp_path / "out", "1"))["verdict"] == "balanced"
+
+
+def test_spill_refuses_tiers_too_small_for_what_the_filter_scattered_and_goes_on_with_larger_ones(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many watermarks lie between records, nobody knows before they are read."""
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir()
+    large.mkdir()
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{small}:2MiB")
+    started = begin(checkpoint, tmp_path / "out", "1")
+    inline.run_to(Phase.FILTER, *started)
+    with pytest.raises(SettingsRefused, match=r"small can take 2097152 bytes, and up to \d{7} will be spilled"):
+        inline.run(*started[:2], Phase.SPILL, started[2])
+    assert not list(small.iterdir())
+    monkeypatch.setenv("CDR_SPILL_DIRS", f"{small}:2MiB,{large}:8MiB")
+    assert inline.run_all(*started[:2], settings_module.load())["verdict"] == "balanced"
+    assert on_disk(started) > 2 << 20
+
+
 def on_disk(started: Started) -> int:
     """What spill copied."""
     return sum(unit.result["on_disk"] for unit in started[0].units(started[1], Phase.SPILL))
@@ -261,8 +307,9 @@ def test_a_source_that_changes_is_one_sentence_and_nothing_wrong_is_published(
         monkeypatch.setattr(source_index, "_pinned", lambda *_: {})
     started = begin(checkpoint, tmp_path / "out")
     at_read(monkeypatch, 6, lambda: damage(files_of(checkpoint)))
-    with pytest.raises(SourceChanged, match=f"{re.escape(str(checkpoint))}.* is gone or was changed"):
+    with pytest.raises(SourceChanged, match=f"{re.escape(str(checkpoint))}.* is gone or was changed") as error:
         inline.run_all(*started)
+    assert "/pins/" not in str(error.value), "the user knows the source file, not its link"
     published = output.rows(tmp_path / "out") if output.manifest(tmp_path / "out") is not None else []
     by_key = dict(zip(keys(expected), expected, strict=True))
     assert [by_key[key] for key in keys(published)] == published
@@ -312,7 +359,7 @@ def test_a_drill_does_not_blame_a_checkpoint_whose_source_went(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flink may subsume a checkpoint while a drill reads it."""
-    for module in ("batch_scan", "batch_selection", "channel_selection"):
+    for module in ("batch_scan", "batch_selection", "channel_scan"):
         monkeypatch.setattr(f"cdr_core.channels.{module}.WORTH_A_SUM", 1)
     monkeypatch.setenv("CDR_SOURCE_IMMUTABLE", "true")
     monkeypatch.setattr(source_index, "_pinned", lambda *_: {})

@@ -13,7 +13,7 @@ import pytest
 
 from cdr_core.channels import batch_scan as scan_batch
 from cdr_core.channels import batch_selection as select_batch
-from cdr_core.channels import channel_selection as selection
+from cdr_core.channels import channel_scan
 from cdr_core.channels import channel_source as source
 from cdr_core.channels import fetch_ranges as cells
 from cdr_core.channels.channel_scan import salvage_channel
@@ -61,7 +61,7 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def short_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small channels are read in place too."""
-    for module in (scan_batch, select_batch, selection):
+    for module in (scan_batch, select_batch, channel_scan):
         monkeypatch.setattr(module, "WORTH_A_SUM", 1)
 
 

@@ -22,7 +22,6 @@ import pytest
 from cdr_core.channels import batch_scan as scan_batch
 from cdr_core.channels import batch_selection as select_batch
 from cdr_core.channels import channel_scan as scanning
-from cdr_core.channels import channel_selection as selection
 from cdr_core.drain import task
 from cdr_core.errors import CdrError
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
@@ -164,7 +163,7 @@ def _settings(draw: Random, home: Path, source: Source, patch: pytest.MonkeyPatc
     patch.setattr(task, "LISTEN_SECONDS", 0.002)
     # In half of the runs every part of a channel with one owner is read from the source in place, however short.
     worth = draw.choice((1, scanning.WORTH_A_SUM))
-    for module in (scan_batch, select_batch, selection):
+    for module in (scan_batch, select_batch, scanning):
         patch.setattr(module, "WORTH_A_SUM", worth)
 
 

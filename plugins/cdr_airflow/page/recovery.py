@@ -13,6 +13,7 @@ from cdr_airflow.page.exports import Exports
 from cdr_airflow.page.ledgers import Ledgers
 from cdr_core.errors import CdrError
 from cdr_core.metadata import (
+    PER_CHECKPOINT,
     CommitLogEntry,
     CommitState,
     Drill,
@@ -75,7 +76,7 @@ def detail(
         "receipt": rows.has_receipt(recovery_id),
         "actions": {
             "take": _why_not_take(line.state, line.phases, may_act=may_act),
-            "export": _why_not_export(line.state, published=bool(log), may_act=may_act),
+            "export": _why_not_export(recovery, published=bool(log), may_act=may_act),
             "start_over": _why_not_start_over(recovery, log, drill, may_act=may_act),
         },
     }
@@ -115,11 +116,13 @@ def _why_not_take(state: RecoveryState, phases: tuple[Any, ...], *, may_act: boo
     return None
 
 
-def _why_not_export(state: RecoveryState, *, published: bool, may_act: bool) -> str | None:
+def _why_not_export(recovery: Recovery, *, published: bool, may_act: bool) -> str | None:
     if not may_act:
         return "You may look at recoveries, but not act on them."
-    if state.is_final:
-        return f"The recovery is {state.lower()}; its spilled records are gone."
+    if recovery.state.is_final:
+        return f"The recovery is {recovery.state.lower()}; its spilled records are gone."
+    if recovery.options.commit == PER_CHECKPOINT:
+        return "It publishes with every checkpoint; an export would hold those records again."
     if published:
         return "It has begun to publish; an export would hold those records again."
     return None
