@@ -1,5 +1,5 @@
-"""The second reader: source and output of a recovery read again and compared, sharing no decoding with the pipeline.
+"""The independent reader: reads source and output of a recovery again and compares them, without the pipeline's code.
 
-It is written from the description of the formats alone and imports only errors and storage, so that a mistake in the
-pipeline's reading would have to be made twice to go unnoticed. It is plain and slower on purpose.
+It is written from the description of the formats alone and imports only errors and storage, so that a reading mistake
+goes unnoticed only if both readers make it. It favours plain code over speed.
 """

@@ -10,7 +10,7 @@ _SLOT = 8
 
 
 def read_row(value: bytes, types: Sequence[str]) -> tuple[list[Any], int]:
-    """Fields (``None`` for null and for types that are not read here) and the number of the row kind."""
+    """Return the fields (``None`` for null and for types that are not read here) and the number of the row kind."""
     size = int.from_bytes(value[:4], "big", signed=True)
     row = value[4 : 4 + size]
     slots = _null_bytes(len(types))
@@ -26,7 +26,7 @@ def read_row(value: bytes, types: Sequence[str]) -> tuple[list[Any], int]:
 
 
 def write_row(cells: Sequence[Any], types: Sequence[str]) -> bytes:
-    """The row of a key, as the planner projects it; only types whose bytes have one form."""
+    """Return the row of a key, as the planner projects it; only types whose bytes have one form are accepted."""
     nulls = bytearray(_null_bytes(len(types)))
     slots, tail = bytearray(), bytearray()
     front = len(nulls) + _SLOT * len(types)

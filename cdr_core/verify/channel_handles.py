@@ -30,7 +30,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The chunks of a channel: ascending offsets of their length fields in the stream, and the size Flink noted."""
+    """The chunks of a channel: ascending offsets of their length fields in the stream, and the size that
+    Flink stored.
+    """
 
     stream: Stream
     offsets: tuple[int, ...]
@@ -57,7 +59,7 @@ class Handles:
         return len(self.subtask)
 
     def take(self, rows: Longs) -> Iterator[Handle | None]:
-        """The handles of these rows; ``None`` for row −1."""
+        """Yield the handle of each of these rows; ``None`` for row −1."""
         found = rows[rows >= 0]
         columns = self.first[found], self.first[found + 1], self.stream[found], self.size[found]
         values = zip(*(column.tolist() for column in columns), strict=True)
@@ -69,7 +71,7 @@ class Handles:
             yield Handle(self.streams[stream], tuple(self.offsets[begin:end].tolist()), size)
 
     def items(self) -> Iterator[tuple[Place, Handle]]:
-        """All of them."""
+        """Yield every channel with its handle."""
         places = zip(self.subtask.tolist(), self.a.tolist(), self.b.tolist(), strict=True)
         for place, handle in zip(places, self.take(np.arange(len(self))), strict=True):
             assert handle is not None, "every row has a handle"
@@ -84,19 +86,19 @@ class HandleBuilder:
         self._offsets = bytearray()
         self._streams: list[Stream] = []
         self._last = b""
-        """The bytes of the last stream: the next handle often names the same."""
+        """The bytes of the previous stream: consecutive handles often name the same one."""
 
     def add(self, cursor: Cursor, subtask: int) -> None:
-        """A handle of one channel."""
+        """Read the handle of one channel."""
         a, b, count = cursor.unpack(_PLACE_COUNT)
         self._offsets += cursor.take(8 * self._bounded(cursor, count))
         size = cursor.i64()
         self._rows.extend((subtask, a, b, size, self._stream(cursor), count))
 
     def add_merged(self, cursor: Cursor, subtask: int) -> tuple[int, int]:
-        """Many channels of one stream: the size stands before the offsets here, and after them in a single handle.
+        """Read one handle of many channels; here the size precedes the offsets, in a single handle it follows them.
 
-        Return the size that their handles state together, and their sum.
+        Return the size that the handles state together, and the sum of their sizes.
         """
         stated, added = cursor.i64(), 0
         stream = self._stream(cursor)
@@ -108,7 +110,7 @@ class HandleBuilder:
             self._rows.extend((subtask, a, b, size, stream, count))
             added += size
         if cursor.at != end:
-            raise cursor.corrupt("a merged channel handle is not as long as it says")
+            raise cursor.corrupt("a merged channel handle does not have the length that it states")
         return stated, added
 
     def _bounded(self, cursor: Cursor, count: int) -> int:
@@ -128,7 +130,7 @@ class HandleBuilder:
         return len(self._streams) - 1
 
     def done(self, cursor: Cursor) -> Handles:
-        """All of them; a channel that is described twice is corrupt."""
+        """Return all handles; a channel that is described twice is corrupt."""
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
         order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         subtask, a, b, size, stream, count = rows[order].T.copy()

@@ -47,7 +47,7 @@ Damaged = dict[int, Corrupt]
 class Block:
     """Consecutive channels of an exchange: channel c of ``up[c]`` and ``down[c]`` is ``data[begins[c]:begins[c + 1]]``.
 
-    ``borders`` is where output state begins; ``damaged`` says by channel why not all of its bytes could be read.
+    ``borders`` are the offsets at which output state begins; ``damaged`` maps a channel to the error that cut it short.
     """
 
     exchange: str
@@ -72,10 +72,10 @@ class Block:
         return Channel(self.exchange, int(self.up[number]), int(self.down[number]))
 
     def elements(self, number: int) -> Elements:
-        """Those of one channel, with offsets in its own bytes."""
+        """Return the elements of one channel, with offsets in its own bytes."""
         begin, end = self.begins[number : number + 2].tolist()
-        mine = slice(*self.frames.first[number : number + 2].tolist())
-        starts, ends = ((each[mine] - begin).tolist() for each in (self.frames.starts, self.frames.ends))
+        rows = slice(*self.frames.first[number : number + 2].tolist())
+        starts, ends = ((each[rows] - begin).tolist() for each in (self.frames.starts, self.frames.ends))
         where = replace(self.where, subtask=int(self.down[number]), channel=int(self.up[number]))
         broken = broken_at(self.frames.wrong.get(number, ""), ends[-1] if ends else 0, where)
         border = int(self.borders[number]) - begin
@@ -83,7 +83,7 @@ class Block:
 
 
 class Checkpoint:
-    """An open checkpoint; files stay mapped until it is closed. Everything damaged is a ``Corrupt`` with its place."""
+    """An open checkpoint; its files stay mapped until it is closed. Damage raises ``Corrupt`` with its place."""
 
     def __init__(self, directory: str) -> None:
         self.directory = plain_address(directory).rstrip("/").removesuffix("/_metadata")
@@ -103,20 +103,20 @@ class Checkpoint:
         self._open.close()
 
     def links(self, exchange: Exchange) -> Links:
-        """Every virtual channel of the exchange that has state on either side, in order."""
+        """Return every virtual channel of the exchange that has state on either side, in order."""
         return links_of(*self.ends(exchange), exchange, self.directory)
 
     def channels(self, exchange: Exchange) -> list[Channel]:
-        """The same, one by one."""
+        """Return the channels of :meth:`links` one by one."""
         links = self.links(exchange)
         return [Channel(exchange.name, *ends) for ends in zip(links.up.tolist(), links.down.tolist(), strict=True)]
 
     def ends(self, exchange: Exchange) -> tuple[Operator, Operator]:
-        """Upstream and downstream operator."""
+        """Return the upstream and the downstream operator."""
         return self.metadata.operator(exchange.upstream), self.metadata.operator(exchange.downstream)
 
     def unclaimed(self, exchanges: tuple[Exchange, ...]) -> list[str]:
-        """Channel state that belongs to none of the exchanges: nobody would notice if it were lost."""
+        """Return channel state that belongs to none of the exchanges: its loss would go unnoticed."""
         claimed = set()
         for exchange in exchanges:
             upstream, downstream = self.ends(exchange)
@@ -125,23 +125,25 @@ class Checkpoint:
         for o in self.metadata.operators:
             for word, side in (("gate", o.inputs), ("partition", o.outputs)):
                 for a in {*np.unique(side.a).tolist()}:
-                    mine = np.flatnonzero(side.a == a) if (o.id, word, a) not in claimed else np.zeros(0, np.int64)
-                    present |= {(o.id, word, a) for handle in side.take(mine) if handle and self._holds_bytes(handle)}
+                    rows = np.flatnonzero(side.a == a) if (o.id, word, a) not in claimed else np.zeros(0, np.int64)
+                    present |= {(o.id, word, a) for handle in side.take(rows) if handle and self._holds_bytes(handle)}
         return [f"operator {id_}, {word} {number}" for id_, word, number in sorted(present)]
 
     def _holds_bytes(self, handle: Handle) -> bool:
-        """Chunks of no bytes are common: buffers that were drained already. What cannot be read holds what it says."""
+        """Return whether a chunk has bytes; Flink often stores empty ones. A handle that cannot be read counts as
+        having some.
+        """
         data, broken = self._bytes(handle, Where(checkpoint=self.directory))
         return bool(data) or (broken is not None and handle.size > 4 * len(handle.offsets))
 
     def elements(self, exchange: Exchange, channel: Channel) -> Elements:
-        """The channel's elements up to its end, or up to the first damage, which ``broken`` then names."""
+        """Return the channel's elements up to its end, or up to the first damage, which ``broken`` then names."""
         links = self.links(exchange)
         found = np.flatnonzero((links.up == channel.up) & (links.down == channel.down))
         return next(self._blocks(exchange, links, found)).elements(0)
 
     def blocks(self, exchange: Exchange) -> Iterator[Block]:
-        """All channels of the exchange, in order."""
+        """Yield all channels of the exchange, in order."""
         links = self.links(exchange)
         return self._blocks(exchange, links, np.arange(len(links.up)))
 
@@ -167,12 +169,12 @@ class Checkpoint:
                 begins.append(size)
                 if size >= BLOCK_BYTES:
                     break
-            mine = some[: len(borders)]
-            done += len(mine)
-            yield Block.of(where, links.up[mine], links.down[mine], b"".join(parts), begins, borders, damaged)
+            rows = some[: len(borders)]
+            done += len(rows)
+            yield Block.of(where, links.up[rows], links.down[rows], b"".join(parts), begins, borders, damaged)
 
     def _bytes(self, handle: Handle | None, where: Where) -> tuple[bytes, Corrupt | None]:
-        """One side's bytes up to its end, or up to the first that cannot be read, and why."""
+        """Return one side's bytes up to its end or the first unreadable byte, and the error of that byte."""
         parts: list[bytes] = []
         try:
             if handle is not None and handle.offsets:
@@ -202,14 +204,14 @@ class Checkpoint:
                 what = f"a chunk of {length} bytes does not fit into its file"
                 raise self._damaged(what, replace(where, offset=offset))
             found += 4 + length
-        # Flink only notes the size, but a chunk whose length field shrank to a record's border shows nowhere else.
-        # Inline state counts its header too; a size that the stream cannot hold says nothing.
+        # Flink only records the size, but a chunk whose length field shrank to a record's border shows nowhere else.
+        # The size of inline state includes its header; a size larger than the stream proves nothing.
         if stream.inline is None and found < handle.size <= end - start - 4:
-            what = f"the chunks of a channel have {found} bytes, its handle says {handle.size}"
+            what = f"the chunks of a channel have {found} bytes, its handle states {handle.size}"
             raise self._damaged(what, replace(where, offset=handle.offsets[0]))
 
     def _placed(self, hole: Corrupt, up: int, down: int) -> Corrupt:
-        """The error with its channel; one that is about a file as a whole stays as it is."""
+        """Return the error with its channel; an error of a whole file is returned as it is."""
         whole = hole.where.exchange is None
         return hole if whole else self._damaged(hole.what, replace(hole.where, subtask=down, channel=up))
 
@@ -217,7 +219,7 @@ class Checkpoint:
         return CorruptChannelState(what, where=where, hint="use a checkpoint that is complete")
 
     def data(self, stream: Stream) -> mmap.mmap | bytes:
-        """All bytes of the file that the stream is in, or its own."""
+        """Return all bytes of the stream's file, or of the inline stream itself."""
         if stream.inline is not None:
             return stream.inline
         if stream not in self._streams:
@@ -228,11 +230,13 @@ class Checkpoint:
         return self._streams[stream]
 
     def address(self, stream: Stream) -> str:
-        """Where the file of a stream is that is not inline."""
+        """Return the address of a stream's file; the stream must not be inline."""
         return join(self.directory, stream.path) if stream.relative else self._where_now(stream.path)
 
     def _where_now(self, path: str) -> str:
-        """An absolute path; if nothing is there, the same file beside the checkpoint, which may have been moved."""
+        """Return an absolute path; if nothing is there, the same file beside the checkpoint, which may have
+        been moved.
+        """
         written = plain_address(path)
         parts = written.split("/")
         marks = [n for n, part in enumerate(parts) if part in ("taskowned", "shared") or re.fullmatch(r"chk-\d+", part)]
@@ -241,19 +245,19 @@ class Checkpoint:
         above = str(Path(self.directory).absolute().parent)
         if "://" in self.directory:
             above = self.directory.rpartition("/")[0]
-        own = parts[marks[-1]] == f"chk-{self.metadata.checkpoint_id}"  # its directory may have another name by now
-        moved = join(self.directory, *parts[marks[-1] + 1 :]) if own else join(above, *parts[marks[-1] :])
+        inside = parts[marks[-1]] == f"chk-{self.metadata.checkpoint_id}"  # its directory may have another name by now
+        moved = join(self.directory, *parts[marks[-1] + 1 :]) if inside else join(above, *parts[marks[-1] :])
         return moved if _is_there(moved) else written
 
     def _map(self, address: str) -> mmap.mmap | bytes:
-        """Pages of a mapped file come and go with the kernel's cache; a remote one is fetched once, to a local file."""
+        """Map a file: its pages stay in the kernel's cache. A remote file is fetched once, to a local file."""
         file = self._open.enter_context(_fetched(address) if "://" in address else _opened(Path(address)))
         size = file.seek(0, 2)
         return self._open.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
 
 
 def plain_address(address: str) -> str:
-    """A local address as a path, whichever way it is written; others as they are."""
+    """Return a local address as a path, in whichever form it is given; other addresses are returned as they are."""
     return "/" + address.removeprefix("file:").lstrip("/") if address.startswith("file:") else address
 
 
@@ -281,7 +285,7 @@ def _fetched(address: str) -> Iterator[IO[bytes]]:
 
 
 def require_exchanges(checkpoint: Checkpoint, exchanges: tuple[Exchange, ...]) -> None:
-    """Both ends of every exchange exist, and all channel state belongs to one; refused otherwise."""
+    """Refuse an exchange without both ends, and channel state that belongs to no exchange."""
     if left := checkpoint.unclaimed(exchanges):
         raise SpecRefused(
             f"the checkpoint has in-flight records that no exchange of the spec names: {left[0]}",

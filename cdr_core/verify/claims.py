@@ -1,4 +1,4 @@
-"""What a receipt claims, and whether the claims agree with themselves and with what was read."""
+"""Claims of a receipt, compared with each other and with the bytes that were read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdr_core.verify.checkpoint import Channel
 from cdr_core.verify.report import Difference, Kind, Totals
 
 VERSIONS = (1, 2)
-"""1 lists every line of every ledger, 2 has their digests and the lines in a file."""
+"""Version 1 lists every line of every ledger; version 2 has their digests, and the lines in a file."""
 
 SEAL = "receipt_sha256"
 """Field of a receipt: the SHA-256 of everything else in it."""
@@ -22,7 +22,9 @@ SEAL = "receipt_sha256"
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A channel's elements from ``from_pos`` on, at byte ``offset``; ``records`` is ``None`` where nobody counted."""
+    """A channel's elements from ``from_pos`` on, at byte ``offset``; ``records`` is ``None`` where their number is
+    unknown.
+    """
 
     from_pos: int
     offset: int
@@ -31,7 +33,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """A receipt as it was given; ``beside`` is the directory that it was read from, empty where it was no file."""
+    """A receipt as given; ``beside`` is the directory that it was read from, empty if it was not read from a file."""
 
     receipt: Mapping[str, Any]
     beside: str = ""
@@ -52,13 +54,13 @@ class Claims:
 
     @property
     def quarantine(self) -> dict[Channel, Quarantine]:
-        """What was put aside, by channel."""
+        """Return the quarantined part of each channel that has one."""
         entries = reversed(self.proof.get("quarantine", ()))
         return {_channel(e): Quarantine(int(e["from_pos"]), int(e["offset"]), e.get("records")) for e in entries}
 
     @property
     def dropped(self) -> dict[Channel, set[int]]:
-        """Positions of records that the user asked to leave out, by channel."""
+        """Return, by channel, the positions of records that the user asked to leave out."""
         found: dict[Channel, set[int]] = {}
         for entry in self.proof.get("dropped_by_request", ()):
             found.setdefault(_channel(entry), set()).add(int(entry["pos"]))
@@ -66,19 +68,21 @@ class Claims:
 
     @property
     def publications(self) -> list[Mapping[str, Any]]:
-        """All of them; most recoveries have one."""
+        """Return all publications; most recoveries have one."""
         found = self.receipt.get("publications") or [self.receipt.get("publication") or {}]
         return list(found)
 
     @property
     def sealed(self) -> bool:
-        """Whether it should carry its own SHA-256: all do that list what was published with sums of their bytes."""
+        """Return whether the receipt should carry its own SHA-256: every receipt that lists published files with sums
+        does.
+        """
         copied: Sequence[Mapping[str, Any]] = (self.receipt.get("checkpoint") or {}).get("copied") or ({},)
         return SEAL in self.receipt or "files" in self.publications[0] or all("crc32c" in file for file in copied)
 
     @property
     def epochs(self) -> set[str]:
-        """Those of all attempts, as publications write them."""
+        """Return the epochs of all attempts, in the form in which publications write them."""
         return {str(attempt.get("epoch")) for attempt in (self.receipt.get("run") or {}).get("attempts") or ()}
 
     @property
@@ -87,7 +91,9 @@ class Claims:
 
 
 def read_claims(data: bytes, name: str, beside: str = "") -> Claims:
-    """A receipt from its JSON; what is none is ``Unreadable``. ``beside``: the directory it was read from."""
+    """Return the claims of a receipt's JSON; other bytes raise ``Unreadable``. ``beside``: the directory it was read
+    from.
+    """
     try:
         receipt = json.loads(data)
         claims = Claims(receipt, beside)
@@ -108,9 +114,9 @@ def read_claims(data: bytes, name: str, beside: str = "") -> Claims:
 
 
 def check_claims(claims: Claims, metadata_sha256: str, properties: Mapping[str, str] | None) -> Iterator[Difference]:
-    """The receipt against itself, the source's ``_metadata`` and what was stored with the publication.
+    """Compare the receipt with itself, the source's ``_metadata`` and what was stored with the publication.
 
-    ``properties`` is ``None`` where the output does not know its publication any more.
+    ``properties`` is ``None`` where the output no longer has the publication's properties.
     """
     yield from check_seal(claims, "the receipt")
     stated, actual = claims.receipt["proof_sha256"], _sha256(claims.proof)
@@ -126,7 +132,7 @@ def check_claims(claims: Claims, metadata_sha256: str, properties: Mapping[str, 
 
 
 def check_seal(claims: Claims, name: str) -> Iterator[Difference]:
-    """All of the receipt is as it was written."""
+    """Compare the receipt's bytes with its own SHA-256."""
     rest = {name: value for name, value in claims.receipt.items() if name != SEAL}
     if claims.sealed and claims.receipt.get(SEAL) != _sha256(rest):
         yield Difference(Kind.RECEIPT, f"{name} was edited: it does not have the SHA-256 of its {SEAL}")
@@ -137,7 +143,7 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 
 def readable(found: Iterator[Difference], part: str) -> list[Difference]:
-    """The differences, or the one that a part of the receipt is not what it should be and nothing can be told by it."""
+    """Return the differences, or a single one if this part of the receipt cannot be read."""
     try:
         return list(found)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -145,7 +151,7 @@ def readable(found: Iterator[Difference], part: str) -> list[Difference]:
 
 
 def check_sums(claims: Claims) -> Iterator[Difference]:
-    """The fingerprints at the receipt's head: the sums of those in the proof's first and last ledger."""
+    """Compare the fingerprints at the receipt's head with the sums of the proof's first and last ledger."""
     for side, phase in (("source", "read"), ("published", "commit")):
         ledger = claims.proof["ledgers"].get(phase, ())
         parts = [str(each["fingerprint"]) for each in (ledger if claims.version == 1 else ledger["exchanges"])]
@@ -157,38 +163,38 @@ def check_sums(claims: Claims) -> Iterator[Difference]:
 
 
 def check_elements(claims: Claims, others: Mapping[str, int], in_table: bool) -> Iterator[Difference]:
-    """What became of elements that are no records: each of the source's was kept, merged or dropped; a table drops."""
+    """Compare the counts of other elements: each one of the source is kept, merged or dropped; a table drops all."""
     there = Counter(others)
-    ways = claims.receipt.get("other_elements") or {}
+    outcomes = claims.receipt.get("other_elements") or {}
     accounted: Counter[str] = Counter()
-    for way in ("kept", "merged", "dropped"):
-        accounted.update(ways.get(way) or {})
+    for outcome in ("kept", "merged", "dropped"):
+        accounted.update(outcomes.get(outcome) or {})
     if +accounted != +there:
         what = f"the receipt accounts for {kinds(accounted)}, the source has {kinds(there)}"
         yield Difference(Kind.RECEIPT, what)
     dropped = Counter(claims.receipt["dropped_by_rule"]["elements"])
-    expected = there if in_table else Counter(ways.get("dropped") or {})
+    expected = there if in_table else Counter(outcomes.get("dropped") or {})
     if +dropped != +expected:
-        what = f"the receipt says that {kinds(dropped)} were dropped by rule, there are {kinds(expected)} to be"
+        what = f"the receipt states that {kinds(dropped)} were dropped by rule, there are {kinds(expected)} to be"
         yield Difference(Kind.RECEIPT, what)
 
 
 def kinds(counts: Mapping[str, int]) -> str:
-    """Elements that are no records, in words."""
+    """Return the counts of other elements as text."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "no other elements"
 
 
 def check_totals(claims: Claims, source: Totals, output: Totals, verdict: str) -> Iterator[Difference]:
-    """The sums at the receipt's head."""
+    """Compare the totals at the receipt's head."""
     for what in ("records", "bytes"):
         for side, key, totals in (("source", "source", source), ("output", "published", output)):
             stated = claims.receipt.get(what, {}).get(key)
             actual = getattr(totals, what)
             if stated != actual:
-                sentence = f"the receipt says {stated} {what} in the {side}, there are {actual}"
+                sentence = f"the receipt states {stated} {what} in the {side}, there are {actual}"
                 yield Difference(Kind.RECEIPT, sentence)
     if claims.receipt.get("verdict") != verdict:
-        yield Difference(Kind.RECEIPT, f"the receipt says {claims.receipt.get('verdict')!r}, the bytes say {verdict!r}")
+        yield Difference(Kind.RECEIPT, f"the receipt has {claims.receipt.get('verdict')!r}, the bytes show {verdict!r}")
 
 
 def _channel(entry: Mapping[str, Any]) -> Channel:

@@ -1,19 +1,23 @@
-"""A table against its source: all virtual channels of an exchange at once."""
+"""Comparison of a table with its source: all virtual channels of an exchange at once."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from cdr_core.errors import Corrupt
 from cdr_core.verify.checkpoint import Channel
 from cdr_core.verify.digests import Longs
 from cdr_core.verify.placement import Ends, misplaced
 from cdr_core.verify.report import Difference, Kind, of_records
-from cdr_core.verify.rows import Rows
+from cdr_core.verify.rows import Reading, RowReader, Rows
 from cdr_core.verify.source import Expected
 from cdr_core.verify.spec import Exchange
+from cdr_core.verify.tables import Table
 
 _NOWHERE = Channel("", 0, 0)
 STRANGE = "of a channel that the source does not have"
@@ -23,7 +27,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an exchange's rows belong: its ends and their new parallelism. ``by_values``: rows have no raw bytes."""
+    """New placement of an exchange's rows: its ends and their new parallelism. ``by_values``: rows have no
+    raw bytes.
+    """
 
     exchange: Exchange
     ends: Ends
@@ -34,8 +40,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
-    """Rows beside what they should be: the number of each row's channel (−1 = none of the source's) and, by index, the
-    record of the source at its position (−1 = none), and whether it is this one.
+    """Rows matched with source records: the number of each row's channel (−1 = not in the source), the index of the
+    source record at its position (−1 = none), and whether the two are equal.
     """
 
     numbers: Longs
@@ -44,7 +50,7 @@ class Matched:
 
 
 def match(expected: Expected, rows: Rows) -> Matched:
-    """Find each row's record by channel and position."""
+    """Return each row's source record by channel and position."""
     numbers = expected.find(rows.up, rows.down)
     width = int(expected.positions.max(initial=0)) + 1
     own = expected.numbers * width + expected.positions
@@ -58,7 +64,7 @@ def match(expected: Expected, rows: Rows) -> Matched:
 
 
 def by_channel(exchange: str, kind: Kind, up: Longs, down: Longs, positions: Longs, what: str) -> list[Difference]:
-    """One difference for the records of each channel, in the order of channels; positions stay in theirs."""
+    """Return one difference for the records of each channel, in the order of channels; positions keep their order."""
     order = np.lexsort((down, up))
     ends = np.stack((up[order], down[order]), axis=1)
     bounds = np.flatnonzero(np.append(True, (ends[1:] != ends[:-1]).any(axis=1))[: len(order)]).tolist()
@@ -85,15 +91,15 @@ class _Findings:
         self.add(kind, rows.up[wrong], rows.down[wrong], rows.positions[wrong], what)
 
     def sorted(self) -> list[Difference]:
-        """By channel; those of one channel in the order in which they were found."""
+        """Return the differences by channel; those of one channel in the order in which they were found."""
         return sorted(self.found, key=lambda each: each.channel or _NOWHERE)
 
 
 def compare_rows(place: Place, expected: Expected, rows: Rows, matched: Matched, ordered: bool) -> list[Difference]:
-    """Every expected record exactly once, unchanged, in order and where it belongs; and nothing else."""
+    """Require every expected record exactly once, unchanged, in order and where it belongs, and no other record."""
     strange = rows.at(matched.numbers < 0)
-    mine = matched.numbers >= 0
-    rows, matched = rows.at(mine), Matched(matched.numbers[mine], matched.index[mine], matched.equal[mine])
+    known = matched.numbers >= 0
+    rows, matched = rows.at(known), Matched(matched.numbers[known], matched.index[known], matched.equal[known])
     found = _Findings(place.exchange.name)
     _compare_records(found, expected, rows, matched)
     _compare_order(found, rows, matched, ordered)
@@ -109,7 +115,7 @@ def _compare_records(found: _Findings, expected: Expected, rows: Rows, matched: 
     missing = expected.up[numbers], expected.down[numbers], expected.positions[~present]
     found.add(Kind.MISSING, *missing, "of the source not in the output")
     found.of_rows(Kind.EXTRA, rows, ~known, "in the output that the source does not have")
-    # Of rows that claim one position, the right one comes first and counts; the others are too many.
+    # Of rows with the same position the right one comes first and counts; the others are duplicates.
     order = np.lexsort((~matched.equal, matched.index))
     again = np.zeros(len(order), bool)
     again[order[1:]] = matched.index[order[1:]] == matched.index[order[:-1]]
@@ -118,7 +124,9 @@ def _compare_records(found: _Findings, expected: Expected, rows: Rows, matched: 
 
 
 def _compare_order(found: _Findings, rows: Rows, matched: Matched, ordered: bool) -> None:
-    """Rows of one new subtask ascend: over all files where the table orders them, else within each file."""
+    """Require that rows of one new subtask ascend: over all files where the table orders them, else within
+    each file.
+    """
     files = np.zeros(len(rows.files), np.int64) if ordered else rows.files
     order = np.lexsort((files, rows.new_down, matched.numbers))  # stable: rows of a sequence stay in their order
     same = np.ones(max(len(order) - 1, 0), bool)
@@ -144,5 +152,26 @@ def _compare_places(found: _Findings, place: Place, expected: Expected, rows: Ro
 
 
 def differences(exchange: str, kind: Kind, rows: Rows, what: str) -> list[Difference]:
-    """One difference per channel for all of these rows."""
+    """Return one difference per channel for all of these rows."""
     return by_channel(exchange, kind, rows.up, rows.down, rows.positions, what)
+
+
+def doubled_by_others(
+    table: Table, readings: Mapping[str, Reading], expected: Mapping[str, Expected]
+) -> Iterator[Difference]:
+    """Yield records of the source that files of other writers contain again, with place and content.
+
+    Their other rows belong to the other writers, and so does a file that cannot be read.
+    """
+    for number, file in enumerate(table.unsigned()):
+        reader = RowReader(readings)
+        try:
+            reader.add_file(number, io.BytesIO(file.read()), file.uri)
+        except Corrupt:
+            continue
+        for name, rows in reader.rows().items():
+            if name in expected:
+                again = match(expected[name], rows).equal
+                yield from differences(
+                    name, Kind.DOUBLED, rows.at(again), f"once more in {file.name}, which others appended"
+                )

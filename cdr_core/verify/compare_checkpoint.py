@@ -1,11 +1,11 @@
-"""A checkpoint that was written from another: the same records per exchange, each old channel's in their old order.
+"""Comparison of a rewritten checkpoint with its source: the same records per exchange, each old channel's in order.
 
-A new channel holds the records of several old ones, in any interleaving; which old channel a record came from is not
-stored, so it is found by the record's bytes. Where several old channels have equal records their order is not compared.
-What is no record follows a rule of its own (see ``other_elements``).
+A new channel holds the records of several old ones, in any interleaving. A checkpoint does not store which old channel
+a record came from, so it is found by the record's bytes. Where several old channels have equal records their order is
+not compared. Elements that are not records follow their own rule (see ``other_elements``).
 
-Input or output state: where anything is output state, what begins in the source's input state must be input state and
-the rest output state; where nothing is, all of it became input state.
+Input or output state: if the target has any output state, elements that begin in the source's input state must be input
+state and the rest output state; if it has none, everything must have become input state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cdr_core.verify.source import Expected, Source
 from cdr_core.verify.spec import Exchange
 
 Waiting = int | dict[int, deque[int]]
-"""The only record with a digest, or several by channel; both are numbered as :class:`Expected` has them."""
+"""The only record with a digest, or several by channel; both are numbered as :class:`Expected` numbers them."""
 
 
 class _Pool:
@@ -63,8 +63,9 @@ class _Pool:
         of_channel.append(record)
 
     def take(self, key: bytes, new: Channel, parallelism: int) -> tuple[int, bool]:
-        """The record with this digest that belongs on the new channel, and whether no other old channel has an equal
-        one there. −1 if there is none left. A record that another subtask owns is taken if there is no better one.
+        """Return the record with this digest that belongs on the new channel, and whether no other old channel has an
+        equal one there. Return −1 if none is left. A record that another subtask owns is taken only if there is no
+        better one.
         """
         found = self._waiting.get(key, {})
         if isinstance(found, int):
@@ -89,9 +90,9 @@ class _Pool:
 
 
 def compare_checkpoint(source: Source, target: Checkpoint, by_cdr: bool) -> tuple[Report, Ledgers]:
-    """The records and other elements: the report, and the ledgers of both sides.
+    """Compare records and other elements; return the report, and the ledgers of both sides.
 
-    ``by_cdr``: it is known who wrote the target, so that other elements must follow the rule where channels merge.
+    ``by_cdr``: cdr wrote the target, so other elements must follow the rule where channels merge.
     """
     before, after, ledgers, channels = [], [], Ledgers(), 0
     differences: list[Difference] = []
@@ -131,7 +132,7 @@ def compare_checkpoint(source: Source, target: Checkpoint, by_cdr: bool) -> tupl
 
 
 def _by_id(source: Checkpoint, exchange: Exchange) -> Exchange:
-    """With its operators by their ids: names are only what the source says they are."""
+    """Return the exchange with its operators by id: their names are known in the source only."""
     up, down = source.ends(exchange)
     return replace(exchange, upstream=up.id, downstream=down.id)
 
@@ -141,13 +142,13 @@ def _has_ends(target: Checkpoint, exchange: Exchange) -> bool:
 
 
 def _keeps(target: Checkpoint, exchange: Exchange) -> bool:
-    """Whether output state went on as such."""
+    """Return whether output state stayed output state."""
     ends = target.ends(exchange) if _has_ends(target, exchange) else ()
     return bool((ends[0].outputs.a == exchange.partition).any()) if ends else False
 
 
 class _Comparison:
-    """The new channels of one exchange, taken in one after the other."""
+    """The new channels of one exchange, added one after the other."""
 
     def __init__(
         self, reading: Reading, old: Ends, new: Ends, expected: Expected, others: OtherElements, keeps_sides: bool
@@ -171,18 +172,20 @@ class _Comparison:
 
     @property
     def certain(self) -> bool:
-        """Whether the old channel of each record is known: a function that chooses owners may divide equal records."""
+        """Return whether the old channel of each record is known: a custom partitioner may divide equal records."""
         return not (self._scattered and self._ambiguous)
 
     def published(self) -> Records:
-        """The source's records that the target has, at their new subtasks."""
+        """Return the source's records that the target has, at their new subtasks."""
         taken, expected = np.array(self._taken, np.int64), self._expected
         of, owners = expected.numbers[taken], np.array(self._owners, np.int64)
         order, sizes, words = expected.positions[taken], expected.sizes[taken], expected.words[taken]
         return Records(expected.up[of], expected.down[of], owners, order, sizes, words)
 
     def add(self, channel: Channel, elements: Elements) -> None:
-        """A new channel's records: each must be waiting in the pool, after those of its old channel already seen."""
+        """Add a new channel's records: each must be in the pool, after the records of its old channel that were already
+        seen.
+        """
         last: dict[int, int] = {}
         extra: list[int] = []
         seen, several = Seen(), self._others.single(channel) is None
@@ -197,7 +200,7 @@ class _Comparison:
             size, digests = size + len(raw), digests + int.from_bytes(key, "little")
             record, certain = self._pool.take(key, channel, self._new.old_up)
             if several:
-                seen.order.append(0)  # it comes before what closes the channel, wherever it is from
+                seen.order.append(0)  # it precedes the closing elements of the channel, wherever it came from
             if record < 0:
                 extra.append(number)
                 continue
@@ -221,7 +224,7 @@ class _Comparison:
         self._compare_others(channel, seen)
 
     def add_absent(self, there: set[Channel]) -> None:
-        """New channels that have no state, and that may have to say something all the same."""
+        """Add new channels without state: they may still owe closing elements."""
         old = zip(self._expected.up.tolist(), self._expected.down.tolist(), strict=True)
         fed = {new for ends in old for new in self._others.fed_by(Channel(self._exchange.name, *ends))}
         for channel in sorted(fed - there):
@@ -258,7 +261,7 @@ class _Comparison:
             try:
                 group = self._reading.group(self._reading.record.read(value_of(raw))[0])
             except CorruptChannelState:
-                group = -1  # a source that does not fit its spec: its range is still known
+                group = -1  # a source that does not fit its spec: its key-group range is still known
         self._taken.append(record)
         self._owners.append(channel.down)
         self._groups.append(group)
@@ -276,7 +279,7 @@ class _Comparison:
         return by_channel(self._exchange.name, kind, *ends, self._expected.positions[places], what)
 
     def differences(self, by_cdr: bool) -> Iterator[Difference]:
-        """Whoever else rewrites a checkpoint may leave out what is no record where channels are divided or merge."""
+        """Yield all differences. Other writers may drop other elements where channels are divided or merge."""
         self._left_out = bool(self._merged) and not by_cdr and not self._merged_others
         yield from self._kept
         yield from () if self._left_out else self._merged
@@ -292,7 +295,7 @@ class _Comparison:
         if reason := checked_fully(self._exchange, self._old, new, self._reading.group is not None):
             yield reason
         if self._left_out:
-            yield f"{self._exchange.name}: watermarks and their kin were left out where channels are divided or merge"
+            yield f"{self._exchange.name}: other elements were left out where channels are divided or merge"
         if self._ambiguous:
             name = self._exchange.name
             yield f"{name}: {self._ambiguous} records are equal in several channels, their order was not compared"

@@ -17,10 +17,10 @@ class Cursor:
         self._data, self._name = data, name
         self.at = 0
         self.spans: list[tuple[int, int, Any]] = []
-        """Whatever its readers want to find again: from, to, and what it was."""
+        """State handles that were read, for the reader that asked to collect them."""
 
     def between(self, start: int, end: int) -> bytes:
-        """Bytes that were read already."""
+        """Return bytes that were read already."""
         return self._data[start:end]
 
     @property
@@ -35,7 +35,7 @@ class Cursor:
         return found
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Several numbers at once."""
+        """Read several numbers at once."""
         if layout.size > self.left:
             raise self.corrupt(f"{layout.size} bytes are announced where {self.left} are left")
         found = layout.unpack_from(self._data, self.at)
@@ -43,7 +43,7 @@ class Cursor:
         return found
 
     def skip(self, expected: bytes) -> bool:
-        """Move behind these bytes if they come next."""
+        """Skip these bytes if they come next; return whether they did."""
         if not self._data.startswith(expected, self.at):
             return False
         self.at += len(expected)
@@ -59,14 +59,14 @@ class Cursor:
         return int(_I64.unpack(self.take(8))[0])
 
     def count(self, least_bytes: int = 1) -> int:
-        """A number of things that each take at least so many bytes: bounds every loop by the file's size."""
+        """Read a number of things that each take at least so many bytes: bounds every loop by the file's size."""
         number = self.i32()
         if number < 0 or number * least_bytes > self.left:
             raise self.corrupt(f"{number} entries are announced where {self.left} bytes are left")
         return number
 
     def utf(self) -> str:
-        """Java's modified UTF-8: NUL in two bytes, characters beyond U+FFFF as two surrogates of three bytes."""
+        """Read Java's modified UTF-8: NUL in two bytes, characters beyond U+FFFF as two surrogates of three bytes."""
         raw = self.take(int.from_bytes(self.take(2), "big"))
         try:
             halves = raw.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")

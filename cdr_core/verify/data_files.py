@@ -1,7 +1,7 @@
-"""Data files of a table: read whatever was done to them, and held against what the table and the receipt say of them.
+"""Data files of a table: read even if damaged, and compared with what the table and the receipt state about them.
 
 A file that is not the published one is a difference by itself; its rows are compared all the same, because only they
-tell the channel.
+identify the channel.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from cdr_core.verify.tables import (
 )
 
 TABLE_METADATA = ".metadata.json"
-"""How Iceberg's file of a whole table is called: the next commit of anybody puts another in its place."""
+"""Suffix of Iceberg's table metadata file: the next commit of any writer replaces it."""
 
 SHOWN = 20
-"""Channels that a sentence lists."""
+"""Channels that a message lists."""
 
 
 FileSums = tuple[Any, Any, Any]
-"""Size, CRC-32C and digest of the rows, whatever a receipt says there; earlier ones have no digest."""
+"""Size, CRC-32C and digest of the rows, as the receipt states them; earlier receipts have no digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A file as it was found."""
+    """A file as it was read."""
 
     bytes: int
     crc32c: int
@@ -54,7 +54,9 @@ class Sum:
 
 @dataclass(slots=True)
 class Found:
-    """What reading the files of a table came to; ``sums`` by address, ``unreadable`` why a file could not be read."""
+    """Result of reading the files of a table: ``sums`` by address, ``unreadable`` the errors of files that cannot be
+    read.
+    """
 
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -63,7 +65,7 @@ class Found:
 
 
 def read_files(table: Table, reader: RowReader, claims: Claims | None) -> Found:
-    """All rows of the recovery's files into the reader, of those that can be read at all."""
+    """Read the rows of every readable file of the recovery into the reader."""
     found = Found()
     stated = _stated(claims)
     for number, file in enumerate(table.files()):
@@ -90,7 +92,7 @@ def _read_file(
     if rows.broken:
         found.differences.append(Difference(Kind.CHANGED, f"{file.uri} cannot be read to its end: {rows.broken}"))
     if file.records is not None and rows.records != file.records:
-        what = f"{file.uri} has {rows.records} records, its table says {file.records}"
+        what = f"{file.uri} has {rows.records} records, its table states {file.records}"
         found.differences.append(Difference(Kind.CHANGED, what))
     digests = {file.rows_digest, *(each[2] for each in stated.get(file.name, ()))} - {None}
     if not rows.broken and digests - {rows.rows_digest}:
@@ -100,7 +102,9 @@ def _read_file(
 
 
 def require_readable(found: Found, differences: Iterable[Difference]) -> None:
-    """Raise where a file could not be read: nothing was verified then, but what is missing without it is known."""
+    """Raise if a file could not be read: the output is not verified then; the message lists records known to be
+    missing.
+    """
     if not found.unreadable:
         return
     first, others = found.unreadable[0], len(found.unreadable) - 1
@@ -113,7 +117,7 @@ def require_readable(found: Found, differences: Iterable[Difference]) -> None:
 
 
 def _stated(claims: Claims | None) -> Mapping[str, set[FileSums]]:
-    """Every published file by its name, as the receipt has it."""
+    """Return every published file of the receipt by its name."""
     stated: dict[str, set[FileSums]] = defaultdict(set)
     for publication in () if claims is None else claims.publications:
         for file in publication.get("files") or ():
@@ -125,7 +129,7 @@ def _stated(claims: Claims | None) -> Mapping[str, set[FileSums]]:
 
 def _changed(file: DataFile, size: int, crc32c: int, stated: set[FileSums] | None) -> Iterator[Difference]:
     if file.bytes is not None and size != file.bytes:
-        yield Difference(Kind.CHANGED, f"{file.uri} has {size} bytes, its table says {file.bytes}")
+        yield Difference(Kind.CHANGED, f"{file.uri} has {size} bytes, its table states {file.bytes}")
     elif file.crc32c is not None and crc32c != file.crc32c:
         yield Difference(Kind.CHANGED, f"{file.uri} was changed after it was written: its CRC-32C is not the table's")
     elif stated is not None and (size, crc32c) not in {each[:2] for each in stated}:
@@ -133,10 +137,10 @@ def _changed(file: DataFile, size: int, crc32c: int, stated: set[FileSums] | Non
 
 
 def _check_sums(publication: Publication, found: Mapping[str, Sum], named: bool) -> Iterator[Difference]:
-    """A publication against itself: that its files are still those it was made of. ``named``: a difference is known."""
+    """Compare a publication's properties with its files. ``named``: a difference of these files is already reported."""
     properties, number = publication.properties, publication.properties.get("cdr.commit-id")
     if properties.get("cdr.commit-user") != f"cdr-{properties.get(RECOVERY)}":
-        yield Difference(Kind.RECEIPT, f"publication {number} was not made by who it says: its properties were edited")
+        yield Difference(Kind.RECEIPT, f"publication {number} has a foreign commit user: its properties were edited")
     elif not _is_sealed(properties):
         yield Difference(Kind.RECEIPT, f"publication {number} was edited: its properties do not have their SHA-256")
     elif not publication.intact and not named:
@@ -155,7 +159,7 @@ def _check_sums(publication: Publication, found: Mapping[str, Sum], named: bool)
 
 
 def _is_sealed(properties: Mapping[str, str]) -> bool:
-    """Whether no property of ours was changed; those of a time before files had sums have no seal either."""
+    """Return whether none of cdr's properties was changed; publications older than file sums have no seal either."""
     if not sums(properties):
         return True
     lines = sorted(
@@ -165,7 +169,7 @@ def _is_sealed(properties: Mapping[str, str]) -> bool:
 
 
 def _notes(table: Table, claims: Claims | None) -> Iterator[str]:
-    """What could not be held against anything."""
+    """Yield a note for everything that could not be compared."""
     publications = table.publications()
     if publications and not publications[0].whole:
         yield "files of the recovery were rewritten by others: their rows were compared, not their bytes"
@@ -180,7 +184,7 @@ def _notes(table: Table, claims: Claims | None) -> Iterator[str]:
 
 
 def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Difference]:
-    """The receipt's publications against those that the table knows."""
+    """Compare the receipt's publications with those that the table knows."""
     known = {each.properties.get("cdr.commit-id"): each for each in table.publications()}
     for stated in claims.publications:
         number = stated.get("commit_id")
@@ -199,18 +203,18 @@ def _check_receipt(claims: Claims, table: Table, found: Found) -> Iterator[Diffe
 
 
 def compare_publication(claims: Claims, stated: Mapping[str, Any], publication: Publication) -> Iterator[Difference]:
-    """What the receipt says of a publication against what it was published with."""
+    """Compare a publication as the receipt states it with the publication itself."""
     properties, number = publication.properties, stated.get("commit_id")
     for name, value in expected_properties(claims, stated).items():
         if properties.get(name) != value:
-            what = f"publication {number} has {name} {properties.get(name)}, the receipt says {value}"
+            what = f"publication {number} has {name} {properties.get(name)}, the receipt states {value}"
             yield Difference(Kind.RECEIPT, what)
     if properties.get("cdr.epoch") not in claims.epochs:
         what = f"publication {number} was made in epoch {properties.get('cdr.epoch')}, of which the receipt has nothing"
         yield Difference(Kind.RECEIPT, what)
     if not str(stated.get("location")).endswith(publication.place):
         what = (
-            f"the receipt says that publication {number} is at {stated.get('location')}, it is at {publication.place}"
+            f"the receipt states that publication {number} is at {stated.get('location')}, it is at {publication.place}"
         )
         yield Difference(Kind.RECEIPT, what)
     listed = {str(file["path"]).rpartition("/")[2] for file in stated.get("files") or ()}
@@ -222,7 +226,7 @@ def compare_publication(claims: Claims, stated: Mapping[str, Any], publication: 
 
 
 def _compare_metadata(stated: Mapping[str, Any], publication: Publication) -> Iterator[Difference]:
-    """A table's library reads past much of what it wrote: only the sums of its files tell that nothing is another."""
+    """Compare the sums of the table library's own files: the library ignores many changes to them."""
     there = {file.name: file for file in publication.metadata}
     for entry in stated.get("metadata") or ():
         name = str(entry["path"]).rpartition("/")[2]
@@ -237,9 +241,9 @@ def _compare_metadata(stated: Mapping[str, Any], publication: Publication) -> It
 
 
 def expected_properties(claims: Claims, stated: Mapping[str, Any]) -> dict[str, str | None]:
-    """What a publication must have been published with, by the receipt."""
+    """Return the properties that a publication must have, by the receipt."""
     recovery, watermark = claims.recovery, stated.get("watermark")
-    # Publications of a time when receipts had no seal do not say which source they are of, except by its address.
+    # Publications older than sealed receipts name their source by its address only.
     of_source = {SOURCE_SHA256: str(claims.proof.get("source_metadata_sha256"))} if claims.sealed else {}
     return {
         **of_source,

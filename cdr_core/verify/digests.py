@@ -21,7 +21,7 @@ SIZE = 16
 
 
 class Compared(Enum):
-    """By what the rows of an exchange are compared with the source."""
+    """Basis on which the rows of an exchange are compared with the source."""
 
     BYTES = "raw bytes"
     FINGERPRINTS = "fingerprint, length and values"
@@ -29,22 +29,22 @@ class Compared(Enum):
 
 
 def digest(raw: bytes) -> bytes:
-    """Of a record's raw bytes."""
+    """Return the digest of a record's raw bytes."""
     return hashlib.blake2b(raw, digest_size=SIZE).digest()
 
 
 def value_digest(identity: Identity, ts: int | None, row_kind: str | None, fields: Iterable[Any]) -> bytes:
-    """Of what a row without raw bytes says of its record."""
+    """Return the digest of a row without raw bytes, from the columns that describe its record."""
     text = repr((identity, ts, row_kind, [as_stored(value) for value in fields]))
     return digest(text.encode("utf-8", "replace"))
 
 
 def as_array(digests: Iterable[bytes]) -> Digests:
-    """Two words per digest."""
+    """Return the digests as an array of two words each."""
     return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
 
 
 def total(digests: Digests) -> int:
-    """The order-free digest of many: their sum modulo 2^128, by halves of words so that nothing overflows."""
+    """Return the order-free digest of many: their sum modulo 2^128, by halves of words so that nothing overflows."""
     halves = np.ascontiguousarray(digests).view("<u4").reshape(-1, 4).sum(axis=0, dtype=np.uint64)
     return sum(int(half) << (32 * place) for place, half in enumerate(halves)) % (1 << 128)

@@ -1,4 +1,4 @@
-"""The pipeline's fingerprint and order chain, written a second time from their definition in ``docs/receipt.md``."""
+"""The pipeline's fingerprint and order chain, implemented again from their definition in ``docs/receipt.md``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 FEW = 32
-"""Records below which Python's numbers are faster than arrays."""
+"""Number of records below which Python integers are faster than arrays."""
 
 _MASK = (1 << 64) - 1
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -21,7 +21,7 @@ _CHAIN = 0xE7037ED1A0B428DB
 
 
 def fingerprints(data: bytes, starts: Longs, ends: Longs) -> Words:
-    """Both words of each record ``data[starts[i]:ends[i]]``."""
+    """Return both words of each record ``data[starts[i]:ends[i]]``."""
     lengths = ends - starts
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
@@ -37,7 +37,7 @@ def fingerprints(data: bytes, starts: Longs, ends: Longs) -> Words:
 
 
 def _absorb(view: npt.NDArray[np.uint8], data: bytes, starts: Longs, lengths: Longs, state: Words) -> None:
-    """All words of all records, longest first: every record takes one word at a time, alternately into each half."""
+    """Absorb all words of all records, longest first: a record takes one word at a time, alternately into each half."""
     words = -(-lengths // 8)
     number, place = 0, np.arange(8)
     while (active := int(np.searchsorted(-words, -number, side="left"))) > FEW:
@@ -70,7 +70,7 @@ def _mixed(value: Words) -> Words:
 
 
 def chains(first_words: Words, begins: Longs) -> Words:
-    """The order chain of each sequence of records; sequence i begins at record ``begins[i]`` and none is empty."""
+    """Return the order chain of each sequence of records; sequence i begins at record ``begins[i]``, none is empty."""
     if not len(begins):
         return np.zeros(0, np.uint64)
     lengths = np.diff(np.append(begins, len(first_words)))

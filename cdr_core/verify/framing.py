@@ -19,21 +19,21 @@ KINDS = (
     "record_attributes",
     "internal_watermark",
 )
-"""By tag; 0 is a record with a timestamp, 1 one without."""
+"""Kinds by tag; 0 is a record with a timestamp, 1 one without."""
 
 _REST = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
-"""Bytes behind the tag of what is no record."""
+"""Number of bytes behind the tag of an element that is not a record."""
 
 _NUMBERS = (2, 3, 6)
-"""Tags of elements that are of one length and may say anything."""
+"""Tags of elements of fixed length whose contents are not restricted."""
 
 _FIXED = np.array([1 + _REST.get(tag, 0) for tag in range(8)])
 
-_SAYS = {4: (b"\0\0\0\0", b"\xff\xff\xff\xff"), 5: (b"\0", b"\1")}
-"""Everything that a status (active, idle) and record attributes (no backlog, backlog) can say."""
+_VALID_BODIES = {4: (b"\0\0\0\0", b"\xff\xff\xff\xff"), 5: (b"\0", b"\1")}
+"""All valid bodies of a status (active, idle) and of record attributes (no backlog, backlog)."""
 
 FEW = 64
-"""Channels below which one after the other is faster than all of them at once."""
+"""Number of channels below which one after the other is faster than all at once."""
 
 Longs = npt.NDArray[np.int64]
 
@@ -42,9 +42,9 @@ _LENGTH, _TIME = struct.Struct(">i"), struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Element i is ``data[starts[i]:ends[i]]``, the tag first. ``border`` is where output state begins.
+    """Element i is ``data[starts[i]:ends[i]]``, the tag first. ``border`` is the offset at which output state begins.
 
-    ``broken`` says why the bytes stop to make sense after the last element; ``None`` where they end with it.
+    ``broken`` is the error of the bytes after the last element; ``None`` if no bytes follow it.
     """
 
     data: bytes
@@ -54,32 +54,32 @@ class Elements:
     broken: Corrupt | None = None
 
     def from_state(self, index: int) -> str:
-        """input, output, or input+output for an element that begins in the one and ends in the other."""
+        """Return input, output, or input+output for an element that begins in the one and ends in the other."""
         if self.ends[index] <= self.border:
             return "input"
         return "output" if self.starts[index] - 4 >= self.border else "input+output"
 
     def begins_in(self, index: int) -> str:
-        """The side that an element belongs to: it is drained with that on which it begins."""
+        """Return the side that an element belongs to: it is drained with the side on which it begins."""
         return self.from_state(index).partition("+")[0]
 
     def before(self, count: int) -> Elements:
-        """The first of them."""
+        """Return the first ``count`` elements."""
         return Elements(self.data, self.starts[:count], self.ends[:count], self.border)
 
     def records_from(self, first: int) -> int:
-        """How many records are among the elements from there on."""
+        """Return the number of records among the elements from there on."""
         return sum(self.data[start] <= 1 for start in self.starts[first:])
 
     def whole(self) -> Elements:
-        """These elements, or the error that keeps them from being all."""
+        """Return these elements; raise the error if they are not all of the channel."""
         if self.broken is not None:
             raise self.broken
         return self
 
 
 def broken_at(wrong: str, offset: int, where: Where) -> CorruptChannelState | None:
-    """The error of a channel whose bytes stop to make sense at this offset; ``None`` where nothing is wrong."""
+    """Return the error of a channel whose bytes are invalid from this offset on; ``None`` if nothing is wrong."""
     if not wrong:
         return None
     return CorruptChannelState(
@@ -91,7 +91,7 @@ def broken_at(wrong: str, offset: int, where: Where) -> CorruptChannelState | No
 class Frames:
     """Elements of many channels: element i is ``data[starts[i]:ends[i]]``, channel c has ``first[c]:first[c + 1]``.
 
-    ``wrong`` says by channel why its bytes stop to make sense after its last element.
+    ``wrong`` maps a channel to the reason why the bytes after its last element are invalid.
     """
 
     starts: Longs
@@ -101,9 +101,9 @@ class Frames:
 
 
 def find_frames(data: bytes, begins: Longs) -> Frames:
-    """The elements of channels that follow each other; channel c is ``data[begins[c]:begins[c + 1]]``.
+    """Return the elements of consecutive channels; channel c is ``data[begins[c]:begins[c + 1]]``.
 
-    All channels take a step at a time. What is not plainly sound is left to the walk that can name what is wrong.
+    All channels advance one element at a time. Doubtful ones are walked singly, which can name what is wrong.
     """
     view = np.frombuffer(data, np.uint8)
     at, limit = begins[:-1].copy(), begins[1:]
@@ -131,7 +131,9 @@ def find_frames(data: bytes, begins: Longs) -> Frames:
 
 
 def _plain_lengths(view: npt.NDArray[np.uint8], at: Longs, limit: Longs) -> Longs:
-    """Length of the element at each place; 0 where it may be wrong, or is of a kind whose contents have to be read."""
+    """Return the length of the element at each place; 0 if it may be wrong, or if its kind needs its
+    contents checked.
+    """
     room = limit - at >= 5
     at = np.where(room, at, 0)
     lengths = view[at[:, None] + np.arange(4)].view(">i4")[:, 0].astype(np.int64) if len(view) >= 5 else at * 0
@@ -142,7 +144,7 @@ def _plain_lengths(view: npt.NDArray[np.uint8], at: Longs, limit: Longs) -> Long
 
 
 def _walk(data: bytes, at: int, limit: int) -> tuple[list[int], list[int], str]:
-    """Starts and ends of the elements from there on, and what is wrong behind the last (empty if nothing)."""
+    """Return starts and ends of the elements from there on, and what is wrong behind the last (empty if nothing)."""
     starts: list[int] = []
     ends: list[int] = []
     while at < limit:
@@ -155,7 +157,7 @@ def _walk(data: bytes, at: int, limit: int) -> tuple[list[int], list[int], str]:
 
 
 def _wrong(data: bytes, at: int, size: int) -> str:
-    """What keeps an element from beginning here; empty if nothing does."""
+    """Return why no element can begin here; empty if one can."""
     if at + 4 > size:
         return f"{size - at} bytes are left over at the end"
     length = _LENGTH.unpack_from(data, at)[0]
@@ -167,18 +169,18 @@ def _wrong(data: bytes, at: int, size: int) -> str:
     if (tag in _REST and length != 1 + _REST[tag]) or (tag == 0 and length < 9):
         return f"a {KINDS[tag]} of {length} bytes"
     body = data[at + 5 : at + 4 + length]
-    if tag in _SAYS and body not in _SAYS[tag]:
-        return f"a {KINDS[tag]} that says {body.hex()}"
+    if tag in _VALID_BODIES and body not in _VALID_BODIES[tag]:
+        return f"a {KINDS[tag]} with the contents {body.hex()}"
     return ""
 
 
 def timestamp(raw: bytes) -> int | None:
-    """That of a record or watermark; ``None`` where it has none."""
+    """Return the timestamp of a record or watermark; ``None`` if it has none."""
     if raw[0] in (0, 2):
         return int(_TIME.unpack_from(raw, 1)[0])
     return int(_TIME.unpack_from(raw, 5)[0]) if raw[0] == 6 else None
 
 
 def value_of(raw: bytes) -> bytes:
-    """A record's value, without tag and timestamp."""
+    """Return a record's value, without tag and timestamp."""
     return raw[9:] if raw[0] == 0 else raw[1:]

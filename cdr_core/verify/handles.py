@@ -1,4 +1,4 @@
-"""State handles of ``_metadata``: where bytes are. Of state that is not in flight, shape and streams are kept apart."""
+"""State handles of ``_metadata``. For state that is not in flight, shape and streams are kept apart."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from cdr_core.verify.cursor import Cursor
 
 MAX_DEPTH = 8
-"""Handles inside handles; real ones nest two or three deep."""
+"""Most levels of handles inside handles; real ones nest two or three deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Bytes of a handle: inline, or ``length`` bytes (``None`` = to the end) of a file from ``start``.
 
-    ``path`` is relative to the checkpoint's directory where ``relative`` says so. ``size`` is what the handle says of
-    the whole file (``None`` = nothing); ``label`` is what it says besides, and stays when a file gets another name.
+    ``relative``: ``path`` is relative to the checkpoint's directory. ``size`` is the size of the whole file that the
+    handle states (``None`` = not stated); ``label`` holds its other fields, which stay the same when a file is renamed.
     """
 
     inline: bytes | None = None
@@ -37,7 +37,7 @@ class State:
 
 
 class Walk:
-    """Remembers the streams that are read between its making and :meth:`done`."""
+    """Records the streams that are read between its creation and :meth:`done`."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor, self._start, self._first = cursor, cursor.at, len(cursor.spans)
@@ -53,7 +53,7 @@ class Walk:
 
 
 def read_stream(cursor: Cursor, depth: int = 0) -> Stream | None:
-    """A stream handle; ``None`` is the null handle."""
+    """Read a stream handle; ``None`` is the null handle."""
     start, tag = cursor.at, cursor.i8()
     if tag == 0:
         return None
@@ -86,12 +86,12 @@ def _stream(cursor: Cursor, tag: int) -> Stream:
 
 
 def _known(size: int) -> int | None:
-    """-1 where the file system could not tell."""
+    """Return the size; -1 means that the file system did not know it."""
     return None if size == -1 else size
 
 
 def walk_operator_state(cursor: Cursor) -> None:
-    """Zero or one handle of managed or raw operator state."""
+    """Read zero or one handle of managed or raw operator state."""
     for _ in range(cursor.count()):
         tag = cursor.i8()
         if tag == 0:
@@ -110,7 +110,7 @@ def walk_operator_state(cursor: Cursor) -> None:
 
 
 def walk_keyed_state(cursor: Cursor, depth: int = 0) -> None:
-    """One handle of managed or raw keyed state."""
+    """Read one handle of managed or raw keyed state."""
     tag = cursor.i8()
     if tag == 0:
         return

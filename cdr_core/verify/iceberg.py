@@ -17,20 +17,20 @@ from pyiceberg.utils.config import Config
 
 from cdr_core.errors import Refused, Unreadable
 from cdr_core.storage.s3_access import iceberg_properties
-from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot, explained
+from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot, as_unreadable
 from cdr_core.verify.tables import RECOVERY, DataFile, Owner
 
 _DELETES, _DELETED = 1, 2
-"""What a manifest holds, and what an entry of it says, as Iceberg numbers them."""
+"""Content type of a manifest and status of an entry, as Iceberg numbers them."""
 
 
 def open_iceberg(address: str, owner: Owner) -> LakeTable:
-    """The table as it is now. A table with row-level deletes is ``Unreadable``: cdr writes none."""
+    """Open the table as it is now. A table with row-level deletes is ``Unreadable``: cdr writes none."""
     catalog, _, name = address.partition("/")
     configured = Config().get_catalog_config(catalog)
     if configured is None:
         raise Refused(f"pyiceberg knows no catalog {catalog!r}", hint="configure it in .pyiceberg.yaml")
-    with explained(f"iceberg:{address}"):
+    with as_unreadable(f"iceberg:{address}"):
         properties = {key: str(value) for key, value in (configured | iceberg_properties(configured)).items()}
         table = load_catalog(catalog, **properties).load_table(name)
         snapshots = {found.snapshot_id: _snapshot(table, found, owner) for found in table.metadata.snapshots}
@@ -52,7 +52,7 @@ def _snapshot(table: Table, found: IcebergSnapshot, owner: Owner) -> Snapshot:
 
 
 def _metadata(table: Table, snapshot: IcebergSnapshot) -> Iterator[DataFile]:
-    """What the snapshot wrote, and the table's own file, which is the snapshot's until somebody commits again."""
+    """Yield the files that the snapshot wrote, and the table's metadata file if no later commit replaced it."""
     listed = _avro(table.io, snapshot.manifest_list)
     added = [str(each["manifest_path"]) for each in listed if each["added_snapshot_id"] == snapshot.snapshot_id]
     for path in (snapshot.manifest_list, *added, table.metadata_location):
@@ -71,18 +71,18 @@ def _files(table: Table, snapshots: dict[int, Snapshot]) -> list[LakeFile]:
             file = entry["data_file"]
             fetch = partial(_fetch, table.io, file["file_path"])
             known = DataFile(file["file_path"], file["record_count"], file["file_size_in_bytes"], fetch=fetch)
-            # A manifest that its own snapshot wrote need not repeat who that was.
+            # A manifest need not repeat the id of the snapshot that wrote it.
             by = entry["snapshot_id"] if entry["snapshot_id"] is not None else manifest["added_snapshot_id"]
             found.append(LakeFile(known, snapshots.get(by)))
     return found
 
 
 def _avro(io: FileIO, path: str) -> list[dict[str, Any]]:
-    """Not by pyiceberg: its decoder trusts the lengths that it reads, and a damaged file ends the process."""
-    with explained(path):
+    """Read without pyiceberg: its decoder trusts the lengths that it reads, and a damaged file ends the process."""
+    with as_unreadable(path):
         return [dict(entry) for entry in fastavro.reader(BytesIO(_fetch(io, path))) if isinstance(entry, dict)]
 
 
 def _fetch(io: FileIO, path: str) -> bytes:
-    with explained(path), io.new_input(path).open() as stream:
+    with as_unreadable(path), io.new_input(path).open() as stream:
         return stream.read()

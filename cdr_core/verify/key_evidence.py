@@ -1,7 +1,7 @@
-"""Whether the source's own records confirm the key of a job spec: a second opinion on what a receipt says.
+"""Evidence for the key of a job spec from the source's own records: a second opinion on the receipt's claim.
 
-A record lies on the channel to the subtask that owns its key group. A wrong key puts records on wrong subtasks; that
-every distinct key group of many lies right by chance has a probability, and below a millionth the key is proven.
+A record lies on the channel to the subtask that owns its key group. A wrong key puts records on wrong subtasks. The
+probability that all distinct key groups lie right by chance is computed; below a millionth the key is proven.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cdr_core.verify.rows import Reading
 
 PROVEN_BELOW = 1e-6
 RECORDS = 256
-"""Elements at the front of a channel of which the records are looked at."""
+"""Number of elements at the front of a channel that are examined."""
 MOST_GROUPS = 4096
 
 
 class KeyEvidence:
-    """Collects key groups and the old subtasks that they were on their way to, per exchange."""
+    """Collects, per exchange, key groups and the old subtasks that they were on their way to."""
 
     def __init__(self) -> None:
         self._found: dict[str, set[tuple[int, int]]] = {}
         self._ends: dict[str, Ends] = {}
 
     def add(self, reading: Reading, ends: Ends, downs: Sequence[int], raws: Iterable[bytes]) -> None:
-        """Records and their old subtasks; records that do not fit their type are for others to report."""
+        """Add records and their old subtasks; records that do not fit their type are reported elsewhere."""
         name = reading.exchange.name
         if not reading.keyed or not downs:
             return
@@ -46,7 +46,9 @@ class KeyEvidence:
             found.add((reading.group(fields), down))
 
     def unproven(self, receipt: Mapping[str, Any] | None) -> Iterator[str]:
-        """Why keys are unproven, a sentence each. A receipt that calls a key proven counts unless records deny it."""
+        """Yield a sentence for each unproven key. A key that a receipt calls proven counts unless records contradict
+        it.
+        """
         claims = {each["name"]: each.get("key") or {} for each in (receipt or {}).get("exchanges") or ()}
         for name, pairs in self._found.items():
             ends = self._ends[name]

@@ -1,4 +1,4 @@
-"""Java's hash codes, Flink's key groups and who owns them: value by value, from the rules."""
+"""Java's hash codes, Flink's key groups and their owners, one value at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KeyGroup = Callable[[Mapping[str, Any]], int]
 
 
 def key_group_of(record: RecordType, key: tuple[str, ...], max_parallelism: int) -> KeyGroup | None:
-    """From a record's fields to its key group; ``None`` where the key's hash is not known here."""
+    """Return a function from a record's fields to its key group; ``None`` if the key's hash is not known here."""
     fields = {field.name: field.type for field in record.readable}
     types = tuple(fields.get(name, "") for name in key)
     if not key or not all(types):
@@ -37,19 +37,19 @@ def _grouped(key: tuple[str, ...], max_parallelism: int, hashed: Callable[[tuple
 
     def of(fields: Mapping[str, Any]) -> int:
         cells = tuple(fields[name] for name in key)
-        # 0.0 and -0.0 are equal to a cache and have different hashes
+        # 0.0 and -0.0 are equal as cache keys and have different hashes
         return group(cells, tuple(math.copysign(1, cell) for cell in cells if isinstance(cell, float)))
 
     return of
 
 
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that a key group belongs to."""
+    """Return the subtask that owns a key group."""
     return key_group * parallelism // max_parallelism
 
 
 def murmur(code: int) -> int:
-    """Flink's spreading of a hash code before it is taken modulo the number of key groups."""
+    """Apply Flink's spreading of a hash code, which precedes the modulo by the number of key groups."""
     mixed = _finish(_mix(0, code & _MASK), 4)
     if mixed >> 31:
         mixed = (1 << 32) - mixed
@@ -57,7 +57,7 @@ def murmur(code: int) -> int:
 
 
 def row_hash(row: bytes) -> int:
-    """That of a binary row: its bytes as little-endian words, from 42."""
+    """Return the hash of a binary row: its bytes as little-endian words, from 42."""
     h = 42
     for (word,) in struct.iter_unpack("<I", row):
         h = _mix(h, word)
@@ -80,7 +80,7 @@ def _finish(h: int, length: int) -> int:
 
 
 def _tuple_hash(cells: tuple[Any, ...], types: tuple[str, ...]) -> int:
-    """A key of one field is the value itself, several are a tuple; both give the same for one."""
+    """Return the hash of a key: one field is the value itself, several are a tuple; both give the same for one."""
     code = 0
     for cell, type_ in zip(cells, types, strict=True):
         code = 31 * code + (0 if cell is None else _HASHES[type_](cell))

@@ -1,4 +1,4 @@
-"""Tables that others may write to as well: which of their files hold a recovery's rows."""
+"""Tables with other writers: the files in them that hold a recovery's rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cdr_core.errors import CdrError, Unreadable
 from cdr_core.verify.tables import RECOVERY, DataFile, Owner, Publication, choose_recovery, is_of
 
 _NAMED = re.compile(r"cdr[-/](r-[0-9a-f]+(?:-g[0-9]+)?)[-/]")
-"""The recovery in the name of a file that cdr wrote."""
+"""Finds the recovery in the name of a file that cdr wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit of a table: its number, its properties, whether it only added files, and where the library keeps it."""
+    """A commit of a table: its number, its properties, whether it only added files, and the library's files of it."""
 
     number: int
     properties: Mapping[str, str]
@@ -26,7 +26,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
-    """A file that a reader sees, and the commit that added it (``None`` = no longer known)."""
+    """A file that readers of the table see, and the commit that added it (``None`` = no longer known)."""
 
     file: DataFile
     snapshot: Snapshot | None
@@ -74,13 +74,14 @@ class LakeTable:
         return location.rpartition("@")[2] not in {str(snapshot.number) for snapshot in self._snapshots}
 
     def _signed(self, snapshot: Snapshot | None) -> bool:
-        """Whether the commit says that it is of the recovery."""
+        """Return whether the commit's properties name the recovery."""
         return snapshot is not None and is_of(self._recovery, snapshot.properties)
 
     def _ours(self, found: LakeFile) -> bool:
-        """Whoever appends without saying for which recovery is somebody else; whoever rewrites files may hold ours.
+        """Return whether the file may hold rows of the recovery: appends by others do not, files rewritten by others
+        may.
 
-        When the commit has expired, the file's name tells, in which cdr writes the recovery.
+        If the commit has expired, the recovery in the file's name decides.
         """
         if self._recovery is None:
             return True
@@ -92,12 +93,12 @@ class LakeTable:
 
 
 @contextmanager
-def explained(target: str) -> Iterator[None]:
-    """Whatever a library raises: the output cannot be read."""
+def as_unreadable(target: str) -> Iterator[None]:
+    """Raise ``Unreadable`` for any error of the table's library."""
     try:
         yield
     except CdrError:
         raise
     except Exception as error:
-        said = str(error).partition("\n")[0] or type(error).__name__
-        raise Unreadable(f"{target} cannot be read: {said}", hint="check the table and its catalog") from error
+        message = str(error).partition("\n")[0] or type(error).__name__
+        raise Unreadable(f"{target} cannot be read: {message}", hint="check the table and its catalog") from error

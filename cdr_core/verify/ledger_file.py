@@ -28,7 +28,7 @@ _HINT = "take the ledger file from the recovery's workspace, or verify without t
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """An open file; ``differences`` is what keeps it from being the one that the receipt was written with."""
+    """An open file; ``differences`` tell how it differs from the file that the receipt was written with."""
 
     uri: str
     parquet: pq.ParquetFile
@@ -36,7 +36,7 @@ class LedgerFile:
     differences: tuple[Difference, ...]
 
     def blocks(self, phase: str, names: Sequence[str]) -> Iterator[LedgerBlock]:
-        """The lines of one ledger, row group by row group; an exchange that is not among the names has number −1."""
+        """Yield the lines of one ledger by row group; an exchange that is not among the names has number −1."""
         known = pa.array(names, pa.string())
         for group in range(self.parquet.num_row_groups):
             try:
@@ -64,9 +64,9 @@ def _block(rows: pa.Table, names: pa.Array) -> LedgerBlock:
 
 
 def open_ledger(claims: Claims, phases: tuple[str, ...]) -> LedgerFile:
-    """The ledger file of a receipt, where the receipt says it is, else beside the receipt.
+    """Open the ledger file of a receipt at the address that the receipt states, else beside the receipt.
 
-    A file that is missing or cannot be read is ``Unreadable``: without it the receipt's lines were not verified.
+    A file that is missing or cannot be read is ``Unreadable``: without it the receipt's lines are not verified.
     """
     uri = _find(str(claims.receipt["ledger"]["uri"]), claims.beside)
     data = storage_for(uri).read(uri)
@@ -82,7 +82,7 @@ def open_ledger(claims: Claims, phases: tuple[str, ...]) -> LedgerFile:
 
 
 def check_copy(uri: str, claims: Claims) -> Iterator[Difference]:
-    """Whether the file at this address, if there is one, is the ledger file that the receipt was written with."""
+    """Compare the file at this address, if there is one, with the ledger file that the receipt was written with."""
     storage = storage_for(uri)
     if claims.version > 1 and storage.exists(uri):
         yield from _check_sum(uri, storage.read(uri), claims)

@@ -1,7 +1,7 @@
-"""Ledgers of source and output, computed from what was read, against those that a receipt claims.
+"""Ledgers of source and output, computed from what was read, compared with those that a receipt claims.
 
 A receipt of version 2 has digests and totals of its ledgers, and their lines in a file; one of version 1 has the lines
-themselves. ``docs/receipt.md`` defines lines and digest; this is written from there.
+themselves. ``docs/receipt.md`` defines lines and digest; this module is written from there.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cdr_core.verify.source import Expected
 READ, COMMIT = "read", "commit"
 PHASES = (READ, COMMIT)
 BLOCK_LINES = 65_536
-"""Lines that a digest takes in at once."""
+"""Lines that a digest absorbs at once."""
 
 MOST = 1000
-"""Lines that are named one by one; of more, their number is."""
+"""Differing lines that are reported one by one; the rest are reported as a number."""
 
 RECORDS, BYTES, FIRST, SECOND, CHAIN = range(5)
 _SIDES = {READ: "source", COMMIT: "output"}
@@ -55,7 +55,7 @@ _NOTHING = Lines(np.zeros((0, 4), np.int64), np.zeros((0, 5), np.uint64))
 
 
 class Digest:
-    """Of lines that come in pieces: SHA-256 over blocks of lines, column by column, little-endian, 64 bits each."""
+    """Digest of lines that come in pieces: SHA-256 over blocks of lines, by column, little-endian, 64 bits each."""
 
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256()
@@ -74,15 +74,15 @@ class Digest:
         self._keys, self._sums = self._keys[count:], self._sums[count:]
 
     def hex(self) -> str:
-        """Nothing may be added afterwards."""
+        """Return the digest; nothing may be added afterwards."""
         self._take(len(self._keys))
         return self._sha256.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Records of an exchange: channel, new subtask (−1 = not told apart), place among those of its line, size and
-    fingerprint of each.
+    """Records of an exchange: channel, new subtask (−1 = not distinguished), place among the records of its line, size
+    and fingerprint of each.
     """
 
     up: Longs
@@ -95,18 +95,18 @@ class Records:
 
 @dataclass(slots=True)
 class Ledgers:
-    """Both ledgers while exchange after exchange is read; ``others`` are elements that are no records, by kind."""
+    """Both ledgers, filled one exchange at a time; ``others`` counts elements that are not records, by kind."""
 
     names: list[str] = field(default_factory=list)
     parts: dict[str, list[Lines]] = field(default_factory=lambda: {phase: [_NOTHING] for phase in PHASES})
     others: dict[str, int] = field(default_factory=dict)
     uncertain: set[int] = field(default_factory=set)
     other_counts: list[tuple[str, Longs, Longs, npt.NDArray[np.int32]]] = field(default_factory=list)
-    """Of each exchange: up and down of its channels that have other elements, and how many of each kind."""
+    """Per exchange: up and down of its channels that have other elements, and how many of each kind."""
 
     def add(self, name: str, expected: Expected, published: Records, *, certain: bool = True) -> None:
-        """An exchange: what the source has and what the output has. ``certain``: it is known of which old channel each
-        record of the output is; else only its totals are compared.
+        """Add an exchange's source records and output records. ``certain``: the old channel of each output record is
+        known; otherwise only totals are compared.
         """
         number = len(self.names)
         self.uncertain |= set() if certain else {number}
@@ -114,7 +114,7 @@ class Ledgers:
         of, whole = expected.numbers, np.full(len(expected.positions), -1)
         ends = expected.up[of], expected.down[of]
         lines = _lines(number, Records(*ends, whole, expected.positions, expected.sizes, expected.words))
-        silent = (expected.counts == 0) & expected.others.any(axis=1)  # elements, and no record among them
+        silent = (expected.counts == 0) & expected.others.any(axis=1)  # other elements, but no records
         up, down = expected.up[silent], expected.down[silent]
         empty = np.stack((np.full(len(up), number), up, down, np.full(len(up), -1)), axis=1)
         keys = np.concatenate((lines.keys, empty))
@@ -128,7 +128,7 @@ class Ledgers:
         self.other_counts.append((name, expected.up[there], expected.down[there], expected.others[there]))
 
     def channels_with_others(self) -> dict[Channel, dict[str, int]]:
-        """A value for each channel: only for receipts that have one, too."""
+        """Return a value for each channel; only receipts of version 1 need it."""
         return {
             Channel(name, *ends): {kind: n for kind, n in zip(KINDS, counts, strict=True) if n}
             for name, up, down, rows in self.other_counts
@@ -141,7 +141,7 @@ class Ledgers:
 
 
 def _lines(number: int, records: Records) -> Lines:
-    """Those of an exchange's records, by channel and new subtask."""
+    """Return the lines of an exchange's records, by channel and new subtask."""
     if not len(records.up):
         return _NOTHING
     order = np.lexsort((records.order, records.new_down, records.down, records.up))
@@ -156,7 +156,7 @@ def _lines(number: int, records: Records) -> Lines:
 
 
 def check_ledgers(claims: Claims, ledgers: Ledgers, phases: Sequence[str] = PHASES) -> Iterator[Difference]:
-    """Everything that the receipt claims of these ledgers. A ledger file that is missing or damaged is an error."""
+    """Compare everything that the receipt claims about these ledgers. A missing or damaged ledger file raises."""
     stated = claims.proof["ledgers"]
     if claims.version == 1:
         if READ in phases:
@@ -167,15 +167,15 @@ def check_ledgers(claims: Claims, ledgers: Ledgers, phases: Sequence[str] = PHAS
     file = open_ledger(claims, PHASES)
     yield from file.differences
     for phase in phases:
-        own = ledgers.lines(phase)
-        yield from _check_totals(phase, stated[phase], ledgers.names, own)
+        computed = ledgers.lines(phase)
+        yield from _check_totals(phase, stated[phase], ledgers.names, computed)
         proven, seen = (int(stated[phase]["lines"]), str(stated[phase]["digest"])), Digest()
         named = list(_compare_lines(phase, ledgers, _seen(file.blocks(phase, ledgers.names), seen)))
         yield from named
         if (seen.lines, seen.hex()) != proven:
             yield Difference(Kind.RECEIPT, f"the lines of {phase} in {file.uri} do not have the digest of the proof")
         certain = phase == READ or not ledgers.uncertain
-        if certain and not named and (len(own.keys), own.digest()) != proven:
+        if certain and not named and (len(computed.keys), computed.digest()) != proven:
             what = f"the receipt's ledger of {phase} has another digest than the {_SIDES[phase]}"
             yield Difference(Kind.RECEIPT, what)
 
@@ -187,7 +187,7 @@ def _seen(blocks: Iterable[LedgerBlock], digest: Digest) -> Iterator[LedgerBlock
 
 
 def _listed(entries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[LedgerBlock]:
-    """The lines of a receipt of version 1."""
+    """Yield the lines of a receipt of version 1."""
     numbers = {name: number for number, name in enumerate(names)}
     keys, sums = [], []
     for line in entries:
@@ -199,33 +199,35 @@ def _listed(entries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Itera
 
 
 def _compare_lines(phase: str, ledgers: Ledgers, blocks: Iterable[LedgerBlock]) -> Iterator[Difference]:
-    """Line by line; a line without records is as good as none."""
-    own, count = ledgers.lines(phase), 0
+    """Compare line by line; a line without records equals a missing line."""
+    computed, count = ledgers.lines(phase), 0
     skipped = [] if phase == READ else [*ledgers.uncertain]
-    missing = (own.sums[:, RECORDS] > 0) & ~np.isin(own.keys[:, 0], skipped)
-    base = own.keys.max(axis=0, initial=0) + 2
-    packed = _packed(own.keys, base)
+    missing = (computed.sums[:, RECORDS] > 0) & ~np.isin(computed.keys[:, 0], skipped)
+    base = computed.keys.max(axis=0, initial=0) + 2
+    packed = _packed(computed.keys, base)
     for keys, sums in blocks:
         at = np.searchsorted(packed, _packed(keys, base)).clip(max=max(len(packed) - 1, 0))
-        known = (own.keys[at] == keys).all(axis=1) if len(packed) else np.zeros(len(keys), bool)
-        mine = np.zeros_like(sums)
-        mine[known] = own.sums[at[known]]
+        known = (computed.keys[at] == keys).all(axis=1) if len(packed) else np.zeros(len(keys), bool)
+        matching = np.zeros_like(sums)
+        matching[known] = computed.sums[at[known]]
         missing[at[known]] = False
-        for row in np.flatnonzero((mine != sums).any(axis=1) & ~np.isin(keys[:, 0], skipped)).tolist():
+        for row in np.flatnonzero((matching != sums).any(axis=1) & ~np.isin(keys[:, 0], skipped)).tolist():
             count += 1
             if count <= MOST:
-                yield _difference(phase, ledgers.names, keys[row], sums[row], mine[row])
+                yield _difference(phase, ledgers.names, keys[row], sums[row], matching[row])
     for row in np.flatnonzero(missing).tolist():
         count += 1
         if count <= MOST:
-            yield _difference(phase, ledgers.names, own.keys[row], np.zeros(5, np.uint64), own.sums[row])
+            yield _difference(phase, ledgers.names, computed.keys[row], np.zeros(5, np.uint64), computed.sums[row])
     if count > MOST:
         what = f"{count - MOST} more lines of the receipt's ledger of {phase} are not those of the {_SIDES[phase]}"
         yield Difference(Kind.RECEIPT, what, count - MOST)
 
 
 def _packed(keys: Longs, base: Longs) -> Longs:
-    """Keys as one number each, in the same order; keys beyond the base may collide, so the caller compares again."""
+    """Return keys as one number each, in the same order; keys beyond the base may collide, so the caller compares
+    again.
+    """
     found = np.zeros(len(keys), np.int64)
     for column in range(4):
         found = found * base[column] + (keys[:, column] + 1).clip(0, base[column] - 1)
@@ -245,23 +247,23 @@ def _difference(phase: str, names: Sequence[str], key: Longs, stated: Digests, t
     return Difference(Kind.RECEIPT, what, channel=Channel(name, up, down))
 
 
-def _check_totals(phase: str, stated: Mapping[str, Any], names: Sequence[str], own: Lines) -> Iterator[Difference]:
-    """Totals per exchange, and per subtask of it: the old ones of the source, the new ones of the output."""
+def _check_totals(phase: str, stated: Mapping[str, Any], names: Sequence[str], computed: Lines) -> Iterator[Difference]:
+    """Compare totals per exchange and per subtask of it: old subtasks of the source, new ones of the output."""
     column, word = (2, "old") if phase == READ else (3, "new")
     claimed = {str(each["name"]): each for each in stated["exchanges"]}
     for name in sorted(claimed.keys() - {*names}):
         yield Difference(Kind.RECEIPT, f"the receipt's ledger of {phase} has exchange {name}, the spec has not")
     for number, name in enumerate(names):
-        mine = own.keys[:, 0] == number
+        matching = computed.keys[:, 0] == number
         claim = claimed.get(name, {})
-        total = _sum(own.sums[mine])
+        total = _sum(computed.sums[matching])
         stated_total = claim.get("records"), claim.get("bytes"), claim.get("fingerprint")
         if stated_total != total:
             yield Difference(Kind.RECEIPT, _unlike(phase, f"exchange {name}", stated_total, total))
         subtasks = {int(each[0]): (each[1], each[2], each[3]) for each in claim.get("subtasks", ())}
-        unique, group = np.unique(own.keys[mine, column], return_inverse=True)
+        unique, group = np.unique(computed.keys[matching, column], return_inverse=True)
         sums = np.zeros((len(unique), 5), np.uint64)
-        np.add.at(sums, group, own.sums[mine])
+        np.add.at(sums, group, computed.sums[matching])
         there = {index: _sum(sums[row : row + 1]) for row, index in enumerate(unique.tolist())}
         for index in sorted(subtasks.keys() | there.keys()):
             pair = subtasks.get(index, _ZERO), there.get(index, _ZERO)
@@ -287,7 +289,7 @@ def _unlike(phase: str, place: str, claim: tuple[Any, Any, Any], there: tuple[in
 
 
 def _check_others(entries: Sequence[Mapping[str, Any]], ledgers: Ledgers) -> Iterator[Difference]:
-    """A receipt of version 1 counts elements that are no records by channel."""
+    """Compare the counts of other elements per channel, which a receipt of version 1 has."""
     stated = {}
     for entry in entries:
         counts = {kind: n for kind, n in (entry.get("others") or {}).items() if kind in KINDS and n}

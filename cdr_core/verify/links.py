@@ -1,4 +1,4 @@
-"""Which virtual channels an exchange has, and where the state of each is."""
+"""The virtual channels of an exchange, and the handles of their state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Links:
 
 
 def links_of(upstream: Operator, downstream: Operator, exchange: Exchange, directory: str) -> Links:
-    """Every virtual channel of an exchange between these operators that has state on either side, in order."""
+    """Return every virtual channel between these operators that has state on either side, in order."""
     near = _neighbours(upstream, downstream, exchange)
     received = np.flatnonzero(downstream.inputs.a == exchange.gate)
     sent = np.flatnonzero(upstream.outputs.a == exchange.partition)
@@ -55,14 +55,16 @@ def links_of(upstream: Operator, downstream: Operator, exchange: Exchange, direc
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """By subtask, the subtasks of the other end that it is connected with, in the order of its channels."""
+    """Per subtask, the subtasks of the other end that it is connected with, in the order of its channels."""
 
     ups: dict[int, list[int]]
     downs: dict[int, list[int]]
 
 
 def pointwise(ups: int, downs: int) -> Neighbours:
-    """As Flink connects subtasks of a forward or rescale exchange: the smaller end deals out the larger one evenly."""
+    """Connect subtasks of a forward or rescale exchange as Flink does: the smaller end divides the larger
+    one evenly.
+    """
     if ups >= downs:
         pairs = [(up, down) for down in range(downs) for up in range(down * ups // downs, (down + 1) * ups // downs)]
     else:
@@ -76,14 +78,16 @@ def pointwise(ups: int, downs: int) -> Neighbours:
 
 
 def _neighbours(upstream: Operator, downstream: Operator, exchange: Exchange) -> Neighbours | None:
-    """Who is connected with whom where channels are numbered by that; ``None`` where by all of the other end."""
+    """Return the connected subtasks of a pointwise exchange; ``None`` if every subtask is connected with
+    every other.
+    """
     if exchange.partitioner not in ("forward", "rescale"):
         return None
     near = pointwise(upstream.parallelism, downstream.parallelism)
     sides = (downstream.inputs, exchange.gate, near.ups), (upstream.outputs, exchange.partition, near.downs)
     for side, number, others in sides:
-        mine = side.a == number
-        for subtask, channel in zip(side.subtask[mine].tolist(), side.b[mine].tolist(), strict=True):
+        selected = side.a == number
+        for subtask, channel in zip(side.subtask[selected].tolist(), side.b[selected].tolist(), strict=True):
             if not 0 <= channel < len(others.get(subtask, ())):
                 return None
     return near

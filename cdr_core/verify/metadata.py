@@ -1,4 +1,4 @@
-"""``_metadata`` of versions 2 to 6: operators, where their channel state is, and what else they have, unread."""
+"""``_metadata`` of versions 2 to 6: operators, the handles of their channel state, and their other state, unread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ VERSIONS = range(2, 7)
 class Operator:
     """An operator, its in-flight bytes on both sides, and by subtask its other state.
 
-    ``finished`` are subtasks that have; ``ended`` is not 0 where all of it has. ``totals`` are the sizes that several
-    channels are said to have together, and those of each, added up.
+    ``finished`` are the subtasks that have finished; ``ended`` is not 0 if the whole operator has. ``totals`` are
+    pairs: the size that a merged handle states for its channels, and the sum of their sizes.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What was read; operators are in the file's order. ``master`` is the state of hooks, ``tail`` the properties."""
+    """The parsed file; operators are in the file's order. ``master`` is the state of hooks, ``tail`` the properties."""
 
     version: int
     checkpoint_id: int
@@ -51,7 +51,7 @@ class Metadata:
     tail: bytes
 
     def operator(self, name: str) -> Operator:
-        """By uid (stored, or hashed to the id), else name, else id; refuses none and more than one."""
+        """Return the operator by uid (stored, or hashed to the id), else name, else id; none or several are refused."""
         hashed = uid_hash(name.encode())
         for found in (
             [o for o in self.operators if o.uid == name or o.id == hashed],
@@ -66,7 +66,7 @@ class Metadata:
 
 
 def read_metadata(data: bytes, name: str) -> Metadata:
-    """Parse the whole file; anything that does not fit is :class:`CorruptMetadata` with its offset."""
+    """Parse the whole file; invalid bytes raise :class:`CorruptMetadata` with their offset."""
     cursor = Cursor(data, name)
     if cursor.i32() != MAGIC:
         raise CorruptMetadata(f"{name} does not begin like a checkpoint's metadata", hint="give a chk-N directory")
@@ -87,7 +87,7 @@ def read_metadata(data: bytes, name: str) -> Metadata:
 
 
 def _require_end(cursor: Cursor, version: int) -> None:
-    """Versions 2 and 3 end with the operators; later ones with a stream of Java objects, which is not looked into."""
+    """Require the end: versions 2 and 3 end with the operators, later ones with Java objects, which are not parsed."""
     if version <= 3 and cursor.left:
         raise cursor.corrupt(f"{cursor.left} bytes follow the last operator")
     if version > 3 and cursor.take(4) != b"\xac\xed\x00\x05":
@@ -157,7 +157,7 @@ def _channel_handle(
 
 
 def uid_hash(uid: bytes) -> str:
-    """The operator id that Flink makes from a uid: murmur3 for 128 bits (x64, seed 0), little-endian halves as hex."""
+    """Return the operator id of a uid: murmur3 for 128 bits (x64, seed 0), little-endian halves as hex."""
     mask, c1, c2 = (1 << 64) - 1, 0x87C37B91114253D5, 0x4CF5AD432745937F
 
     def rotate(value: int, bits: int) -> int:

@@ -1,10 +1,10 @@
-"""Elements of a rewritten checkpoint that are no records: which of them belong on a new channel, and where.
+"""Elements of a rewritten checkpoint that are not records: which of them belong on a new channel, and where.
 
-A new channel is fed by every old one whose records may arrive on it, also by those without in-flight data. *Kept*: one
-feed, and nobody else gets its records: all elements stay in place. *Replicated*: one feed whose records are divided:
-watermarks and statuses stay in place at every owner, the rest goes. *Merged*: several feeds: nothing of them stays, and
-behind everything else comes the lowest of the last watermarks, if every feed has said one, and then *idle*, if every
-feed has said that last.
+A new channel is fed by every old one whose records may arrive on it, even if that has no in-flight data. *Kept*: the
+channel has one feed, and no other channel gets that feed's records; all elements stay in place. *Replicated*: one feed
+whose records are divided; watermarks and statuses stay in place at every owner, the rest is dropped. *Merged*: several
+feeds; their elements are dropped, and behind everything else comes the lowest of the last watermarks, if every feed has
+one, and then *idle*, if the last status of every feed is idle.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cdr_core.verify.spec import Exchange
 WATERMARK, STATUS, INTERNAL = 2, 4, 6
 IDLE = b"\x04\xff\xff\xff\xff"
 BEHIND = 1 << 62
-"""The position of what comes behind everything."""
+"""The position of closing elements, after everything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """An element, its position in its old channel and whether it begins in output state."""
+    """An element that is not a record, its position in its old channel and whether it begins in output state."""
 
     position: int
     raw: bytes
@@ -36,7 +36,7 @@ class Other:
 
 @dataclass(slots=True)
 class Last:
-    """What an old channel said last, and whether it has output state."""
+    """The last watermark and status of an old channel, and whether it has output state."""
 
     watermark: bytes | None = None
     status: bytes | None = None
@@ -45,7 +45,7 @@ class Last:
 
 @dataclass(slots=True)
 class Seen:
-    """What a new channel shows: its other elements, and per each of its records that is surely known where it lies.
+    """Contents of a new channel: its other elements, and the order in which they and its records lie.
 
     ``order`` is the channel's sequence: −1 − i for its other element i, else the old position of a record.
     """
@@ -56,7 +56,7 @@ class Seen:
 
 
 class OtherElements:
-    """Those of one exchange: old channels are added first, then new ones are compared."""
+    """Other elements of one exchange: old channels are added first, then new ones are compared."""
 
     def __init__(self, exchange: Exchange, old: Ends, new: Ends) -> None:
         self._exchange, self._old, self._new = exchange, old, new
@@ -68,7 +68,7 @@ class OtherElements:
         self._kept: dict[Channel, list[Other]] = {}
 
     def owners(self, down: int) -> range:
-        """New subtasks that may get records of an old one."""
+        """Return the new subtasks that may get records of an old one."""
         partitioner, before, after = self._exchange.partitioner, self._old.old_down, self._new.old_down
         if before == after:
             return range(down, down + 1)
@@ -81,8 +81,8 @@ class OtherElements:
         return range(after) if partitioner == "custom" else range(down % after, down % after + 1)
 
     def add(self, channel: Channel, elements: Elements, inputs: int, records: Sequence[int]) -> None:
-        """An old channel, whose first ``inputs`` elements begin in input state; ``records`` are the positions of those
-        that go on, ascending: what was left out on request is nobody's output state.
+        """Add an old channel, whose first ``inputs`` elements begin in input state; ``records`` are the positions,
+        ascending, of the records that are recovered: a record left out on request does not count as output state.
         """
         last, others = Last(output=len(records) > 0 and records[-1] >= inputs), []
         for position, start in enumerate(elements.starts):
@@ -98,7 +98,7 @@ class OtherElements:
             self._kept[channel] = others
 
     def fed_by(self, channel: Channel) -> list[Channel]:
-        """New channels that an old one's elements may be on."""
+        """Return the new channels that an old one's elements may be on."""
         up = channel.up % self._new.old_up
         return [Channel(channel.exchange, up, owner) for owner in self.owners(channel.down)]
 
@@ -109,18 +109,18 @@ class OtherElements:
         return len(self._ups(new)) * len(self._into[new.down])
 
     def single(self, new: Channel) -> Channel | None:
-        """The only old channel that feeds a new one; ``None`` where there are several."""
+        """Return the only old channel that feeds a new one; ``None`` if there are several."""
         if self._feeds(new) != 1:
             return None
         return Channel(new.exchange, self._ups(new)[0], self._into[new.down][0])
 
     def in_place(self, new: Channel) -> bool:
-        """Whether everything of its only feed belongs on a new channel."""
+        """Return whether a new channel keeps everything of its only feed."""
         only = self.single(new)
         return only is not None and len(self.owners(only.down)) == 1
 
     def expected(self, new: Channel) -> list[Other]:
-        """In their order."""
+        """Return the expected other elements of a new channel, in order."""
         only = self.single(new)
         if only is None:
             return self._closing(new)
@@ -131,21 +131,21 @@ class OtherElements:
 
     def _closing(self, new: Channel) -> list[Other]:
         feeds = [Channel(new.exchange, up, down) for up in self._ups(new) for down in self._into[new.down]]
-        said = [self._last.get(feed, Last()) for feed in feeds]
-        output = any(each.output for each in said)
-        marks = [each.watermark for each in said if each.watermark is not None]
+        last_seen = [self._last.get(feed, Last()) for feed in feeds]
+        output = any(each.output for each in last_seen)
+        marks = [each.watermark for each in last_seen if each.watermark is not None]
         found = []
-        if marks and len(marks) == len(said):
+        if marks and len(marks) == len(last_seen):
             found.append(Other(BEHIND, min(marks, key=lambda raw: timestamp(raw) or 0), output))
-        if said and all(each.status == IDLE for each in said):
+        if last_seen and all(each.status == IDLE for each in last_seen):
             found.append(Other(BEHIND, IDLE, output))
         return found
 
     def compare(self, new: Channel, seen: Seen, keeps_sides: bool) -> Iterator[Difference]:
-        """The other elements of a new channel: these, here, and on this side."""
+        """Compare a new channel's other elements: which they are, their places, and their side."""
         expected, only = self.expected(new), self.single(new)
         if [each.raw for each in seen.others] != [each.raw for each in expected]:
-            what = f"{_told(seen.others)} on new channel {new} instead of {_told(expected)}"
+            what = f"{_summary(seen.others)} on new channel {new} instead of {_summary(expected)}"
             count = max(abs(len(seen.others) - len(expected)), 1)
             yield Difference(Kind.OTHER_ELEMENTS, what, count, only, (), new)
             return
@@ -160,7 +160,7 @@ class OtherElements:
 
 
 def _moved(expected: list[Other], order: list[int]) -> int:
-    """How many elements have a record before them that belongs behind, or one behind that belongs before."""
+    """Return how many elements are on the wrong side of a record."""
     wrong, highest, floor = set(), -1, -1
     current = -1
     for at in order:
@@ -176,8 +176,8 @@ def _moved(expected: list[Other], order: list[int]) -> int:
     return len(wrong)
 
 
-def _told(others: list[Other]) -> str:
-    """How many of which kind, and what the last says."""
+def _summary(others: list[Other]) -> str:
+    """Return the number of elements by kind as text, and the bytes of the last."""
     if not others:
         return "no elements that are no records"
     counts: dict[str, int] = defaultdict(int)

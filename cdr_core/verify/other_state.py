@@ -1,8 +1,8 @@
-"""Everything of a checkpoint that is not in flight, against the checkpoint that it was written from.
+"""Comparison of everything that is not in flight with the checkpoint that it was written from.
 
-What a rewrite carries over must be the same: version, id, hooks, properties, operators with their names and
-coordinators, and, where an operator keeps its parallelism, every handle and every byte behind it. State that was
-redistributed can only be held against the sums that were noted when it was written (see ``published``).
+A rewrite must keep version, id, hooks, properties, operators with their names and coordinators, and, if an operator
+keeps its parallelism, every handle and every byte of its state. Redistributed state can only be compared with the sums
+that were stored when it was written (see ``published``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING = State(bytes(10))
 
 
 def compare_frame(source: Metadata, target: Metadata, parallelism: Mapping[str, int]) -> Iterator[Difference]:
-    """``_metadata`` around the state; ``parallelism`` by operator id is the one that is known to be wanted."""
+    """Compare ``_metadata`` except the state; ``parallelism`` by operator id is the wanted one, if it is known."""
     for name in ("version", "checkpoint_id"):
         if getattr(source, name) != getattr(target, name):
             what = f"_metadata has {name} {getattr(target, name)} instead of {getattr(source, name)}"
@@ -47,7 +47,7 @@ def compare_frame(source: Metadata, target: Metadata, parallelism: Mapping[str, 
 
 
 def _compare_operators(old: Operator, new: Operator, wanted: int | None, *, marked: bool) -> Iterator[Difference]:
-    """``marked``: single subtasks that had finished are marked as in the source, because nothing was rescaled."""
+    """Compare two operators. ``marked``: nothing was rescaled, so finished subtasks are marked as in the source."""
     for name in ("name", "uid", "max_parallelism"):
         if getattr(old, name) != getattr(new, name):
             what = f"operator {old.label} has {name} {getattr(new, name)!r} instead of {getattr(old, name)!r}"
@@ -66,12 +66,12 @@ def _compare_operators(old: Operator, new: Operator, wanted: int | None, *, mark
     for stated, added in new.totals:
         if stated != added:
             yield Difference(
-                Kind.CHANGED, f"channels of operator {old.label} are said to have {stated} bytes, not {added}"
+                Kind.CHANGED, f"channels of operator {old.label} have {stated} bytes by their handle, not {added}"
             )
 
 
 def compare_state(source: Checkpoint, target: Checkpoint) -> Iterator[Difference]:
-    """Coordinators, and the state of all operators whose parallelism is the same."""
+    """Compare coordinators, and the state of all operators whose parallelism is the same."""
     before = {operator.id: operator for operator in source.metadata.operators}
     for new in target.metadata.operators:
         old = before.get(new.id)
@@ -88,7 +88,7 @@ def compare_state(source: Checkpoint, target: Checkpoint) -> Iterator[Difference
 
 
 def moved_state(source: Metadata, target: Metadata) -> list[str]:
-    """Operators whose state was redistributed: there is nothing in the source to compare it with handle by handle."""
+    """Return operators whose state was redistributed: it cannot be compared with the source handle by handle."""
     new = {operator.id: operator.parallelism for operator in target.operators}
     return [
         each.label
@@ -113,7 +113,7 @@ def _compare(source: Checkpoint, target: Checkpoint, old: State, new: State, nam
 
 
 def _same_file(source: Checkpoint, target: Checkpoint, ours: Stream, theirs: Stream) -> bool:
-    """Whether it is one and the same place, so that there is nothing to compare."""
+    """Return whether both streams are the same bytes of the same file, so that there is nothing to compare."""
     if ours.inline is not None or theirs.inline is not None:
         return ours.inline == theirs.inline
     if (ours.start, ours.length) != (theirs.start, theirs.length):
@@ -123,7 +123,9 @@ def _same_file(source: Checkpoint, target: Checkpoint, ours: Stream, theirs: Str
 
 
 def _different(source: Checkpoint, target: Checkpoint, ours: Stream, theirs: Stream) -> str:
-    """What keeps the bytes of a stream from being the source's; empty if nothing does. The source must be readable."""
+    """Return how the bytes of a stream differ from the source's; empty if they are equal. The source must
+    be readable.
+    """
     before = source.data(ours)
     begin, end = _bounds(ours, len(before))
     where = target.address(theirs) if theirs.inline is None else "_metadata itself"
@@ -147,7 +149,7 @@ def _bounds(stream: Stream, size: int) -> tuple[int, int]:
 
 
 def check_streams(source: Metadata, target: Checkpoint) -> Iterator[Difference]:
-    """Every file that the checkpoint names is there, and as long as it says.
+    """Require that every file that the checkpoint names exists and has the stated size.
 
     Files elsewhere that the source names in the same way are not the output's: see :func:`missing_elsewhere`.
     """
@@ -168,19 +170,19 @@ def _check_file(address: str, stated: int | None, end: int) -> Iterator[Differen
     if size is None:
         yield Difference(Kind.MISSING, f"{address!r} is needed and cannot be found")
     elif size != (size if stated is None else stated) or size < end:
-        what = f"{address} has {size} bytes, _metadata says {end if stated is None else stated}"
+        what = f"{address} has {size} bytes, _metadata states {end if stated is None else stated}"
         yield Difference(Kind.CHANGED, what)
 
 
 def _size(address: str) -> int | None:
     try:
         return storage_for(address).size(address)
-    except (CdrError, ValueError):  # a name with a zero in it is refused by Python itself
+    except (CdrError, ValueError):  # Python itself refuses a name with a NUL
         return None
 
 
 def missing_elsewhere(target: Checkpoint) -> list[str]:
-    """Files that state depends on, that are not beside ``_metadata``, and that cannot be found from here."""
+    """Return files outside the checkpoint's directory that its state depends on and that cannot be found from here."""
     return sorted(path for path in state_files(target.metadata) if _size(plain_address(path)) is None)
 
 
@@ -194,23 +196,25 @@ def _streams(metadata: Metadata) -> Iterator[Stream]:
 
 
 def relative_files(metadata: Metadata) -> set[str]:
-    """Names of the files beside ``_metadata`` that it needs."""
+    """Return the names of the files beside ``_metadata`` that it needs."""
     return {stream.path for stream in _streams(metadata) if stream.relative}
 
 
 def state_files(metadata: Metadata) -> set[str]:
-    """Files elsewhere that hold state which is not in flight."""
+    """Return files elsewhere that hold state which is not in flight."""
     states = (state for operator in metadata.operators for state in operator.states.values())
     return {s.path for state in states for s in state.streams if s.inline is None and not s.relative}
 
 
 def check_sizes(source: Checkpoint, target: Checkpoint) -> Iterator[Difference]:
-    """The sizes that channel handles state. Some writers mean something else by them: then nothing can be said."""
+    """Compare the sizes that channel handles state. Some writers define the size differently; theirs are
+    not compared.
+    """
     if any(_misstated(source)):
         return
     for operator, place, stated, actual in _misstated(target):
         what = f"channel ({place.a}, {place.b}) of subtask {place.subtask} of operator {operator.label}"
-        yield Difference(Kind.CHANGED, f"{what} is said to have {stated} bytes, it has {actual}")
+        yield Difference(Kind.CHANGED, f"{what} has {stated} bytes by its handle, it has {actual}")
 
 
 def _misstated(checkpoint: Checkpoint) -> Iterator[tuple[Operator, Place, int, int]]:
@@ -222,7 +226,7 @@ def _misstated(checkpoint: Checkpoint) -> Iterator[tuple[Operator, Place, int, i
 
 
 def _chunk_bytes(checkpoint: Checkpoint, handle: Handle) -> int | None:
-    """With their length fields; ``None`` where they cannot be read, which whoever reads the channel says."""
+    """Return their bytes with length fields; ``None`` if they cannot be read, which reading the channel reports."""
     try:
         data = checkpoint.data(handle.stream)
     except CdrError:

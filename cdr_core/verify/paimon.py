@@ -12,16 +12,16 @@ from pypaimon.manifest.manifest_list_manager import ManifestListManager
 from cdr_core.errors import Unreadable
 from cdr_core.storage.s3_access import paimon_options
 from cdr_core.verify.checkpoint import plain_address
-from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot, explained
+from cdr_core.verify.lake import LakeFile, LakeTable, Snapshot, as_unreadable
 from cdr_core.verify.tables import DataFile, Owner
 
 _ADDED = 0
 
 
 def open_paimon(address: str, owner: Owner) -> LakeTable:
-    """The table as it is now. A table with deletion vectors is ``Unreadable``: cdr writes none."""
+    """Open the table as it is now. A table with deletion vectors is ``Unreadable``: cdr writes none."""
     warehouse, _, name = address.rpartition("/")
-    with explained(f"paimon:{address}"):
+    with as_unreadable(f"paimon:{address}"):
         table = CatalogFactory.create(paimon_options(plain_address(warehouse))).get_table(name)
         snapshots: list[Snapshot] = []
         added: dict[str, Snapshot] = {}
@@ -38,7 +38,7 @@ def open_paimon(address: str, owner: Owner) -> LakeTable:
 
 
 def _metadata(table: Any, snapshot: Any, manifests: list[str]) -> Iterator[DataFile]:
-    """By what is known of a snapshot and was there when it was made."""
+    """Yield the metadata files of a snapshot that existed when it was made."""
     names = (snapshot.base_manifest_list, snapshot.delta_manifest_list, *manifests)
     below = [f"snapshot/snapshot-{snapshot.id}", f"schema/schema-{snapshot.schema_id}"]
     below += [f"manifest/{name}" for name in names]
@@ -51,15 +51,15 @@ def _place(table: Any, name: str) -> str:
 
 
 def _manifests(table: Any, name: str) -> list[str]:
-    """What a list of manifests names; the error about a damaged one says which it is."""
-    with explained(_place(table, f"manifest/{name}")):
+    """Return the manifests of a list; a damaged list is named in the error."""
+    with as_unreadable(_place(table, f"manifest/{name}")):
         return [str(each.file_name) for each in ManifestListManager(table).read(name)]
 
 
 def _added_files(table: Any, manifests: list[str]) -> list[str]:
     found = []
     for name in manifests:
-        with explained(_place(table, f"manifest/{name}")):
+        with as_unreadable(_place(table, f"manifest/{name}")):
             entries = ManifestFileManager(table).read(name)
             found += [str(entry.file.file_name) for entry in entries if entry.kind == _ADDED]
     return found

@@ -1,4 +1,4 @@
-"""Which new subtasks a record may be given to: by its key group, or by its old subtask."""
+"""The new subtasks that may get a record: by its key group, or by its old subtask."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ends:
 
 
 def ends_of(checkpoint: Checkpoint, exchange: Exchange) -> Ends:
-    """As the source checkpoint has them."""
+    """Return the ends as the source checkpoint has them."""
     up, down = checkpoint.ends(exchange)
     return Ends(up.id, down.id, up.parallelism, down.parallelism, down.max_parallelism)
 
@@ -35,12 +35,13 @@ def ends_of(checkpoint: Checkpoint, exchange: Exchange) -> Ends:
 def misplaced(
     partitioner: str, ends: Ends, new: int, down: Longs, groups: Longs, new_down: Longs
 ) -> npt.NDArray[np.bool_]:
-    """Rows that another new subtask should have got; rows of which that is not known count as right."""
+    """Return the rows that belong to another new subtask; rows for which that is not known count as right."""
     if partitioner == "hash":
         first = (down * ends.max_parallelism + ends.old_down - 1) // ends.old_down * new // ends.max_parallelism
         last = ((down + 1) * ends.max_parallelism - 1) // ends.old_down * new // ends.max_parallelism
         by_range = (new_down < first) | (new_down > last)
-        # Where one new subtask owns all that an old one did, the key decides nothing; KeyEvidence reports a wrong one.
+        # Where one new subtask owns the whole range of an old one, the key decides nothing; KeyEvidence reports a wrong
+        # key.
         decided = (groups >= 0) & (first != last)
         return np.where(decided, groups * new // ends.max_parallelism != new_down, by_range)
     if new == ends.old_down:
@@ -53,7 +54,7 @@ def misplaced(
 
 
 def parse_parallelism(text: str, checkpoint: Checkpoint, ends: Iterable[Ends]) -> dict[str, int]:
-    """New parallelism by operator id: ``2`` for all ends of exchanges, ``slow=2,gen=3`` for named ones, ``same``."""
+    """Return new parallelism by operator id: ``2`` for all ends of exchanges, ``slow=2,gen=3`` by name, or ``same``."""
     found: dict[str, int] = {}
     for end in ends:
         found |= {end.upstream: end.old_up, end.downstream: end.old_down}
@@ -69,7 +70,9 @@ def parse_parallelism(text: str, checkpoint: Checkpoint, ends: Iterable[Ends]) -
 
 
 def wanted_parallelism(text: str, checkpoint: Checkpoint, exchanges: Iterable[Exchange]) -> dict[str, int]:
-    """As :func:`parse_parallelism`, for every operator: one number means all that are as parallel as an end is."""
+    """Return :func:`parse_parallelism` for every operator: one number means all as parallel as an end of an
+    exchange.
+    """
     operators = checkpoint.metadata.operators
     found = {operator.id: operator.parallelism for operator in operators}
     ends = [ends_of(checkpoint, exchange) for exchange in exchanges]
@@ -82,7 +85,7 @@ def wanted_parallelism(text: str, checkpoint: Checkpoint, exchanges: Iterable[Ex
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Where the rows of an exchange went: one entry per distinct (down, key group, new_down) and (up, new_up)."""
+    """Observed placement of an exchange's rows: one entry per distinct (down, key group, new_down) and (up, new_up)."""
 
     exchange: Exchange
     ends: Ends
@@ -91,7 +94,7 @@ class Observed:
 
 
 def infer_parallelism(observed: Iterable[Observed]) -> dict[str, int]:
-    """The parallelism of each operator that explains most rows, for outputs that come without one."""
+    """Return the parallelism of each operator that explains most rows, for outputs that state none."""
     wrong: dict[str, npt.NDArray[np.int64]] = {}
     for seen in observed:
         limit = seen.ends.max_parallelism
@@ -118,7 +121,7 @@ def _wrong_ups(seen: Observed, new: int) -> int:
 
 
 def checked_fully(exchange: Exchange, ends: Ends, new: Mapping[str, int], key_known: bool) -> str:
-    """Why the owners of an exchange's records could not be checked one by one; empty if they could."""
+    """Return why the owners of an exchange's records could not be checked one by one; empty if they could."""
     if new[ends.downstream] == ends.old_down:
         return ""
     if exchange.partitioner == "hash" and not key_known:

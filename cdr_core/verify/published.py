@@ -1,8 +1,8 @@
-"""What was noted of a checkpoint when it was published, and whether it is still that.
+"""Comparison of a checkpoint with what was stored when it was published.
 
-``_cdr/<SHA-256 of _metadata>.json`` is the claim that was there before ``_metadata``; ``cdr-receipt.json`` beside it is
-a copy of the receipt, and ``cdr-ledger.parquet`` has the ledgers, whose SHA-256 the receipt states. Claim and receipt
-list every file of the checkpoint with its size and CRC-32C. Other tools wrote a checkpoint with neither.
+``_cdr/<SHA-256 of _metadata>.json`` is the claim, created before ``_metadata``; ``cdr-receipt.json`` beside it is a
+copy of the receipt, and ``cdr-ledger.parquet`` has the ledgers, whose SHA-256 the receipt states. Claim and receipt
+list every file of the checkpoint with its size and CRC-32C. Checkpoints of other tools have neither.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from cdr_core.verify.tables import Publication
 RECEIPT_FILE, LEDGER_FILE, CLAIMS, CLAIM_VERSION = "cdr-receipt.json", "cdr-ledger.parquet", "_cdr", 1
 _PIECE = 16 * 1024 * 1024
 _SHARED = ("metadata_sha256", "output_state", "files", "copied", "depends_on", "missing", "unknown", "state")
-"""What claim and receipt both say."""
+"""Fields that claim and receipt share."""
 
 _LATER = {"missing", "unknown"}
 _FIELDS = {"version", "source_metadata_sha256", "properties", *_SHARED}
-"""Of a claim; older ones have not all of them."""
+"""Fields of a claim; older ones lack some of them."""
 
 _OF_THE_RUN = ("run", "publication", "receipt_sha256")
-"""Parts of a receipt that are another attempt's in a copy that it left."""
+"""Parts of a receipt that belong to the attempt that left the copy."""
 
 
 @dataclass(slots=True)
 class Noted:
-    """``by_cdr``: somebody noted that cdr wrote it. ``properties`` of the publication, ``None`` where nobody did."""
+    """``by_cdr``: a claim or receipt shows that cdr wrote it. ``properties`` of the publication, ``None`` without a
+    claim.
+    """
 
     by_cdr: bool = False
     properties: Mapping[str, str] | None = None
@@ -49,7 +51,7 @@ class Noted:
 
 
 def check_published(target: Checkpoint, source_sha256: str, claims: Claims | None) -> Noted:
-    """The checkpoint against its claim and its receipt: the one that was given, else the one beside it."""
+    """Compare the checkpoint with its claim and its receipt: the one that was given, else the one beside it."""
     noted = Noted()
     beside = _beside(target, noted)
     if claims is not None and not noted.by_cdr:
@@ -59,9 +61,9 @@ def check_published(target: Checkpoint, source_sha256: str, claims: Claims | Non
         noted.differences.append(Difference(Kind.RECEIPT, f"{RECEIPT_FILE} beside the output is another receipt"))
     receipt = claims if claims is not None else beside
     noted.by_cdr = noted.by_cdr or receipt is not None or claim is not None
-    said = None if receipt is None else receipt.receipt.get("checkpoint")
+    stated = None if receipt is None else receipt.receipt.get("checkpoint")
     if receipt is not None:
-        noted.differences += readable(_check_receipt(target, said, claim), "checkpoint")
+        noted.differences += readable(_check_receipt(target, stated, claim), "checkpoint")
         noted.differences += readable(check_copy(join(target.directory, LEDGER_FILE), receipt), "ledger")
     if claim is not None:
         noted.properties = claim["properties"]
@@ -70,8 +72,8 @@ def check_published(target: Checkpoint, source_sha256: str, claims: Claims | Non
             publication = Publication("/_metadata", claim["properties"], (), whole=False)
             found = compare_publication(receipt, receipt.publications[-1], publication)
             noted.differences += readable(found, "publication")
-    if isinstance(said, Mapping) or claim is not None:
-        listed = said if isinstance(said, Mapping) else claim or {}
+    if isinstance(stated, Mapping) or claim is not None:
+        listed = stated if isinstance(stated, Mapping) else claim or {}
         noted.differences += readable(_check_files(target, listed, noted), "files")
     return noted
 
@@ -96,7 +98,7 @@ def _lasting(claims: Claims) -> dict[str, Any]:
 
 
 def _claim(target: Checkpoint, noted: Noted) -> Mapping[str, Any] | None:
-    """That of this very ``_metadata``; claims of others only are a difference, for one of them was published."""
+    """Return the claim of this ``_metadata``; if there are only claims of others, that is a difference."""
     address = join(target.directory, CLAIMS, f"{target.sha256}.json")
     storage = storage_for(address)
     if not storage.exists(address):
@@ -119,25 +121,25 @@ def _claim(target: Checkpoint, noted: Noted) -> Mapping[str, Any] | None:
 
 
 def _check_receipt(
-    target: Checkpoint, said: Mapping[str, Any] | None, claim: Mapping[str, Any] | None
+    target: Checkpoint, stated: Mapping[str, Any] | None, claim: Mapping[str, Any] | None
 ) -> Iterator[Difference]:
-    if said is None:
+    if stated is None:
         yield Difference(Kind.RECEIPT, "the receipt is not about a checkpoint")
         return
-    if said["metadata_sha256"] != target.sha256:
+    if stated["metadata_sha256"] != target.sha256:
         yield Difference(Kind.CHANGED, "_metadata is not the one that was published: its SHA-256 is not the receipt's")
     if claim is None:
-        yield Difference(Kind.RECEIPT, "nothing beside the output says that it was published: its claim is missing")
+        yield Difference(Kind.RECEIPT, "the claim of the publication is missing beside the output")
         return
     for name in _SHARED:
-        if said.get(name, []) != claim.get(name, []):
+        if stated.get(name, []) != claim.get(name, []):
             yield Difference(Kind.RECEIPT, f"receipt and claim of the output have not the same {name}")
 
 
 def _check_claim(
     target: Checkpoint, source_sha256: str, claim: Mapping[str, Any], receipt: Claims | None
 ) -> Iterator[Difference]:
-    """The claim against itself, the source, ``_metadata`` and the receipt."""
+    """Compare the claim with itself, the source, ``_metadata`` and the receipt."""
     expected = {"version": CLAIM_VERSION, "metadata_sha256": target.sha256, "source_metadata_sha256": source_sha256}
     for name, value in expected.items():
         if claim.get(name) != value:
@@ -147,7 +149,7 @@ def _check_claim(
         yield Difference(Kind.RECEIPT, f"the output's claim has output_state {claim['output_state']!r}")
     properties = claim["properties"]
     if properties.get("cdr.commit-user") != f"cdr-{properties.get('cdr.recovery')}":
-        yield Difference(Kind.RECEIPT, "the output's claim was not made by who it says")
+        yield Difference(Kind.RECEIPT, "the output's claim has a foreign commit user")
     if receipt is not None and properties.get("cdr.proof-sha256") != receipt.receipt["proof_sha256"]:
         yield Difference(Kind.RECEIPT, "the output was published with another proof than the receipt's")
     if sorted(claim["depends_on"]) != sorted(state_files(target.metadata)):

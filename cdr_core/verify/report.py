@@ -1,4 +1,4 @@
-"""What a comparison says: differences, each with its channel, and the verdict that follows from them."""
+"""The result of a comparison: differences, each with its channel, and the verdict that follows from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cdr_core.verify.checkpoint import Channel
 
 SHOWN = 5
-"""Positions that a difference lists; the count says how many there are."""
+"""Positions that a difference lists; ``count`` is the number of all."""
 
 
 class Kind(StrEnum):
@@ -61,7 +61,7 @@ class Difference:
 
 
 def of_records(kind: Kind, channel: Channel, positions: Iterable[int], what: str) -> list[Difference]:
-    """One difference for these records of a channel, or none where there are none; ``{}`` is their number."""
+    """Return one difference for these records of a channel, or none where there are none; ``{}`` is their number."""
     found = [int(position) for position in positions]
     if not found:
         return []
@@ -84,7 +84,7 @@ class Totals:
 
 
 def total_of(parts: Iterable[Totals]) -> Totals:
-    """Those of all parts together."""
+    """Return the totals of all parts together."""
     every = list(parts)
     digest = sum(part.digest for part in every) % (1 << 128)
     return Totals(sum(part.records for part in every), sum(part.bytes for part in every), digest)
@@ -92,8 +92,8 @@ def total_of(parts: Iterable[Totals]) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome. ``left_out`` records were not expected, because the receipt says so; ``unchecked`` lists what could
-    not be compared and why; ``unproven`` the keys that nothing confirms; ``values_checked``: against the source.
+    """The outcome. ``left_out`` records were not expected, because the receipt lists them; ``unchecked`` lists what
+    could not be compared and why; ``unproven`` the keys without evidence; ``values_checked``: against the source.
     """
 
     source: Totals

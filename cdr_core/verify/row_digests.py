@@ -1,4 +1,4 @@
-"""The digest of a file's rows, written a second time from its definition in ``docs/receipt.md``."""
+"""The digest of a file's rows, implemented again from its definition in ``docs/receipt.md``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class RowDigest:
-    """Of rows that come in batches."""
+    """Digest of rows that come in batches."""
 
     def __init__(self) -> None:
         self._state, self._rows = _SEED, 0
@@ -50,7 +50,7 @@ def _absorb(states: Words, words: Words | np.uint64) -> Words:
 
 
 def _absorb_column(states: Words, array: pa.Array) -> Words:
-    """The states after a value each."""
+    """Return the states after absorbing a value each."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.null_count:
@@ -76,7 +76,7 @@ def _absorb_column(states: Words, array: pa.Array) -> Words:
 
 
 def _words(array: pa.Array) -> Words:
-    """Values of up to 64 bits."""
+    """Return values of up to 64 bits as words."""
     type_ = array.type
     if pa.types.is_floating(type_):
         doubles = array.cast(pa.float64()).to_numpy()

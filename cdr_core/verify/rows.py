@@ -1,4 +1,4 @@
-"""Rows of an output table: each checked in itself, and summed up per virtual channel for the comparison."""
+"""Rows of an output table: each checked by itself, and collected per virtual channel for the comparison."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PLACE = ("exchange", "gate", "up", "down", "pos", "new_up", "new_down")
 BATCH_ROWS = 4096
 _FOREIGN = "it was not written by cdr"
 _DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
-"""What reading damaged bytes raises: whoever decodes them, Arrow or Python, has a word of its own for it."""
+"""Errors that Arrow and Python raise for damaged bytes."""
 
 
 class Stated(NamedTuple):
-    """What a row says of itself beside its contents."""
+    """Columns of a row that describe its record, beside the contents."""
 
     gate: int
     ts: int | None
@@ -42,7 +42,7 @@ class Stated(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """A table has both columns or none; where one is null in a row, it is no record's."""
+        """Return fingerprint and length; ``None`` in a table without them. A null in one of them matches no record."""
         return None if self.fingerprint is None and self.length is None else (self.fingerprint or b"", self.length or 0)
 
 
@@ -63,7 +63,7 @@ class Reading:
 
 
 def reading_of(exchange: Exchange, max_parallelism: int) -> Reading:
-    """For an exchange whose downstream operator has this max parallelism."""
+    """Return the reading of an exchange whose downstream operator has this max parallelism."""
     record = parse_type(exchange.record)
     keyed = exchange.partitioner == "hash"
     return Reading(exchange, record, key_group_of(record, exchange.key, max_parallelism) if keyed else None)
@@ -102,8 +102,8 @@ NO_ROWS = Rows(_0, _0, _0, _0, _0, _0, _0, _0, as_array([]), as_array([]))
 
 
 class ReadFile(NamedTuple):
-    """A file that was read: how many rows it has, their digest (``None`` where some have lost their contents), and why
-    they have (empty = none has).
+    """A file that was read: how many rows it has, their digest (``None`` if contents are damaged), and the error of the
+    damage (empty = none).
     """
 
     records: int
@@ -112,7 +112,7 @@ class ReadFile(NamedTuple):
 
 
 class RowReader:
-    """Takes in files of a table one after the other."""
+    """Collects the rows of a table's files."""
 
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._readings = readings
@@ -122,17 +122,17 @@ class RowReader:
         self._with_raw: set[str] = set()
 
     def compared(self, exchange: str) -> Compared:
-        """By what an exchange is compared: by raw bytes, if only one of its rows has them."""
+        """Return the basis on which an exchange is compared: raw bytes, if any of its rows has them."""
         raw, fingerprint = self._shape or (True, False)
         if raw and (not fingerprint or exchange in self._with_raw):
             return Compared.BYTES
         return Compared.FINGERPRINTS if fingerprint else Compared.VALUES
 
     def add_file(self, number: int, source: Any, name: str) -> ReadFile:
-        """Take in all rows of a Parquet file.
+        """Read all rows of a Parquet file.
 
-        Where contents cannot be read but the columns that say where a row belongs can, rows count as changed. A file
-        of which not even that can be read is ``Unreadable``.
+        Rows whose contents are damaged but whose place columns can be read count as changed. A file whose place columns
+        cannot be read is ``Unreadable``.
         """
         done, rows = 0, RowDigest()
         try:
@@ -152,7 +152,7 @@ class RowReader:
             raise Unreadable(f"{name} cannot be read as Parquet: {broken}", hint="it was damaged") from None
 
     def _add_places(self, number: int, source: Any, name: str, done: int) -> int:
-        """The rows behind the first ``done``, without their contents; how many there are in all."""
+        """Add the rows behind the first ``done`` without their contents; return how many there are in all."""
         seen = 0
         source.seek(0)
         for batch in pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS, columns=list(PLACE)):
@@ -165,7 +165,9 @@ class RowReader:
         return seen
 
     def rows(self) -> dict[str, Rows]:
-        """All rows by exchange, also of those that the spec does not have; the reader forgets them."""
+        """Return all rows by exchange, also of exchanges that the spec lacks; the reader drops its
+        references to them.
+        """
         found, self._parts = self._parts, {}
         return {
             name: Rows(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Rows)))
@@ -174,7 +176,7 @@ class RowReader:
 
     @property
     def differences(self) -> Iterator[Difference]:
-        """Rows that contradict themselves."""
+        """Yield rows that contradict themselves."""
         for (channel, what), positions in sorted(self._wrong.items(), key=lambda item: str(item[0])):
             yield from of_records(Kind.CHANGED, channel, positions, what)
 
@@ -232,17 +234,17 @@ class RowReader:
     def _check_rows(
         self, reading: Reading, rows: pa.RecordBatch, raws: Sequence[bytes | None]
     ) -> list[tuple[bytes, int, str]]:
-        """Digest, key group and what is wrong in itself (empty = nothing) of each row of an exchange."""
+        """Return digest, key group and what is wrong by itself (empty = nothing) of each row of an exchange."""
         names, count = rows.schema.names, rows.num_rows
         stated = [rows.column(name).to_pylist() if name in names else [None] * count for name in STATED]
-        own = reading.exchange.name
-        stored = rows.column(own).to_pylist() if own in names else [None] * count
+        name = reading.exchange.name
+        stored = rows.column(name).to_pylist() if name in names else [None] * count
         strange = np.zeros(count, bool)
-        for other in self._readings.keys() & {*names} - {own}:
+        for other in self._readings.keys() & {*names} - {name}:
             strange |= rows.column(other).is_valid().to_numpy(zero_copy_only=False)
         found = []
         for row, raw, values in zip(map(Stated, *stated), raws, stored, strict=True):
-            found.append(self._check(reading, row, raw, values, own in names))
+            found.append(self._check(reading, row, raw, values, name in names))
         if "fingerprint" in names and any(raw is not None for raw in raws):
             for at, (row, identity) in enumerate(zip(map(Stated, *stated), _identities(raws), strict=True)):
                 if identity not in (None, row.identity):
@@ -254,7 +256,7 @@ class RowReader:
     def _check(
         self, reading: Reading, row: Stated, raw: bytes | None, stored: Any, has_values: bool
     ) -> tuple[bytes, int, str]:
-        """Digest, key group and what is wrong with a row in itself (empty = nothing)."""
+        """Return digest, key group and what is wrong with a row by itself (empty = nothing)."""
         if row.gate != reading.exchange.gate:
             return digest(raw or b""), -1, f"has gate {row.gate} instead of {reading.exchange.gate}"
         if raw is None:
@@ -266,10 +268,10 @@ class RowReader:
         except CorruptChannelState:
             return digest(raw), -1, "has raw bytes that are not of its type"
         group = -1 if reading.group is None else reading.group(fields)
-        said = _stated(reading, row, raw, group, row_kind)
-        if not said and has_values and (stored is None or not _same_fields(fields, stored)):
-            said = "has values that are not those of its raw bytes"
-        return digest(raw), group, said
+        problem = _stated(reading, row, raw, group, row_kind)
+        if not problem and has_values and (stored is None or not _same_fields(fields, stored)):
+            problem = "has values that are not those of its raw bytes"
+        return digest(raw), group, problem
 
 
 def _digest_of_values(reading: Reading, row: Stated, stored: Any) -> bytes:
@@ -278,7 +280,7 @@ def _digest_of_values(reading: Reading, row: Stated, stored: Any) -> bytes:
 
 
 def _stated(reading: Reading, row: Stated, raw: bytes, group: int, row_kind: str | None) -> str:
-    """What the columns beside the raw bytes say against them; empty if nothing."""
+    """Return how the columns beside the raw bytes contradict them; empty if they do not."""
     if row.ts != timestamp(raw):
         return "has another timestamp than its raw bytes"
     if row.row_kind != row_kind:
@@ -291,7 +293,7 @@ def _stated(reading: Reading, row: Stated, raw: bytes, group: int, row_kind: str
 
 
 def _identities(raws: Sequence[bytes | None]) -> list[Identity]:
-    """Those that the raw bytes have."""
+    """Return fingerprint and length of the raw bytes."""
     ends = np.cumsum([len(raw or b"") for raw in raws], dtype=np.int64)
     words = fingerprints(b"".join(raw or b"" for raw in raws), np.append(0, ends[:-1]), ends).astype(">u8")
     return [None if raw is None else (word.tobytes(), len(raw)) for raw, word in zip(raws, words, strict=True)]
@@ -308,7 +310,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _by_exchange(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each exchange, in their order."""
+    """Yield the rows of each exchange, in their order."""
     column = batch.column("exchange")
     names = pc.unique(column.cast(pa.string())).to_pylist()
     for name in names:
@@ -323,7 +325,7 @@ def _longs(column: pa.Array) -> Longs:
 
 def _require_places(batch: pa.RecordBatch, name: str) -> None:
     if any(batch.column(place).null_count for place in PLACE):
-        raise Unreadable(f"{name} has a row that does not say where it belongs", hint=_FOREIGN)
+        raise Unreadable(f"{name} has a row without its place columns", hint=_FOREIGN)
 
 
 def _is_text(kind: pa.DataType) -> bool:

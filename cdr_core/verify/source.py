@@ -1,4 +1,4 @@
-"""What the source says must be in the output: per virtual channel, without what the receipt says was left out."""
+"""The records that must be in the output: per virtual channel, without those that the receipt lists as left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from cdr_core.verify.rows import Reading
 from cdr_core.verify.spec import Exchange
 
 Watch = Callable[[Channel, Elements, int, Sequence[int]], None]
-"""Is told of a channel: its elements, how many of them begin in input state, the positions of records that go on."""
+"""Called with a channel, its elements, how many of them begin in input state, and the positions of
+recovered records.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +53,7 @@ class Expected:
 
     @property
     def numbers(self) -> Longs:
-        """The channel of each record."""
+        """Return the channel of each record."""
         return np.repeat(np.arange(len(self.up)), self.counts)
 
     @property
@@ -59,12 +61,12 @@ class Expected:
         return Totals(len(self.positions), int(self.sizes.sum()), total(self.digests))
 
     def find(self, up: Longs, down: Longs) -> Longs:
-        """The number of each channel; −1 for one that the source does not have."""
+        """Return the number of each channel; −1 for one that the source does not have."""
         width = max(int(self.down.max(initial=0)), int(down.max(initial=0))) + 1
-        own, asked = self.up * width + self.down, up * width + down
-        index = np.searchsorted(own, asked).clip(max=max(len(own) - 1, 0))
+        keys, wanted = self.up * width + self.down, up * width + down
+        index = np.searchsorted(keys, wanted).clip(max=max(len(keys) - 1, 0))
         known = (up >= 0) & (down >= 0) & (up <= self.up.max(initial=-1))
-        return np.where(known & (own[index] == asked), index, -1) if len(own) else np.full(len(up), -1)
+        return np.where(known & (keys[index] == wanted), index, -1) if len(keys) else np.full(len(up), -1)
 
 
 _0 = np.zeros(0, np.int64)
@@ -74,8 +76,8 @@ NOTHING = Expected(_0, _0, _0, _0, np.zeros((0, len(KINDS)), np.int32), _0, _0, 
 class Source:
     """The source checkpoint, seen through the job spec and, if there is one, the receipt.
 
-    ``left_out`` readable records are not expected, because the receipt says so; ``notes`` is what a person should know
-    about that, ``differences`` what does not fit.
+    ``left_out`` counts readable records that the receipt lists as left out; ``notes`` are messages for the user about
+    them, ``differences`` contradictions.
     """
 
     def __init__(self, checkpoint: Checkpoint, exchanges: tuple[Exchange, ...], claims: Claims | None) -> None:
@@ -89,9 +91,9 @@ class Source:
         self.notes: list[str] = []
 
     def records(self, reading: Reading, compared: Compared, watch: Watch | None = None) -> Expected:
-        """Those of every virtual channel of an exchange.
+        """Return the records of every virtual channel of an exchange.
 
-        A damaged channel is an error, unless the receipt says that it is in quarantine from there on.
+        A damaged channel raises, unless the receipt states that it is in quarantine from there on.
         """
         parts = [self._block(block, reading, compared, watch) for block in self.checkpoint.blocks(reading.exchange)]
         return Expected.joined([NOTHING, *parts])
@@ -122,12 +124,12 @@ class Source:
             bounds = np.append(0, np.cumsum(found.counts)).tolist()
             for number in range(len(counts)):
                 elements = block.elements(number).before(int(sound[number]))
-                mine = positions[bounds[number] : bounds[number + 1]].tolist()
-                watch(block.channel(number), elements, int(inputs[number]), mine)
+                recovered = positions[bounds[number] : bounds[number + 1]].tolist()
+                watch(block.channel(number), elements, int(inputs[number]), recovered)
         return found
 
     def _sound(self, block: Block, counts: Longs) -> Longs:
-        """How many elements of each channel had to be recovered."""
+        """Return how many elements of each channel had to be recovered."""
         sound = counts.copy()
         ours = {at: entry for at, entry in self._quarantine.items() if at.exchange == block.exchange}
         quarantined = {number: ours[at] for at in ours for number in _numbers(block, at)}
@@ -146,12 +148,12 @@ class Source:
         behind, begins = elements.records_from(first), elements.ends[first - 1] if first else 0
         self.left_out += behind
         if entry.offset != begins:
-            what = f"the receipt says that quarantine begins at byte {entry.offset}, element {first} is at {begins}"
+            what = f"the receipt states that quarantine begins at byte {entry.offset}, element {first} is at {begins}"
             self.differences.append(Difference(Kind.RECEIPT, what, channel=channel))
         if elements.broken is not None:
             return
         if entry.records not in (None, behind):
-            what = f"the receipt says that {entry.records} records are in quarantine, there are {behind}"
+            what = f"the receipt states that {entry.records} records are in quarantine, there are {behind}"
             self.differences.append(Difference(Kind.RECEIPT, what, channel=channel))
         where = f"{channel} is in quarantine from element {first} on"
         self.notes.append(f"{where}, but frames into records to its end")
@@ -173,14 +175,14 @@ class Source:
 
 
 def _numbers(block: Block, channel: Channel) -> list[int]:
-    """The channel's place in the block, if it is there."""
-    mine = (block.up == channel.up) & (block.down == channel.down) & (block.exchange == channel.exchange)
-    found: list[int] = np.flatnonzero(mine).tolist()
+    """Return the channel's number in the block, if it is there."""
+    selected = (block.up == channel.up) & (block.down == channel.down) & (block.exchange == channel.exchange)
+    found: list[int] = np.flatnonzero(selected).tolist()
     return found
 
 
 def _digests(raws: Sequence[bytes], words: Digests, reading: Reading, compared: Compared) -> tuple[Digests, Longs]:
-    """Digest and key group of each record."""
+    """Return digest and key group of each record."""
     if compared is Compared.BYTES:
         return as_array(map(digest, raws)), np.full(len(raws), -1)
     digests, groups = [], []

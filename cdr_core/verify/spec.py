@@ -1,4 +1,4 @@
-"""The job spec once more, as far as comparing needs it."""
+"""The job spec, read again, as far as comparing needs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Exchange:
 
 
 def read_spec(spec: str) -> tuple[Exchange, ...]:
-    """From the text itself, or from the file it names."""
+    """Read the exchanges from the text itself, or from the file it names."""
     inline = "\n" in spec or "exchanges:" in spec
     text = spec if inline else storage_for(spec).read(spec).decode("utf-8", "replace")
     try:

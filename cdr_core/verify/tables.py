@@ -1,4 +1,4 @@
-"""Output tables as lists of Parquet files: what a table says belongs to the recovery, whoever keeps the list."""
+"""Output tables as lists of Parquet files: the files that belong to the recovery, for every kind of table."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cdr_core.storage import join, storage_for
 
 RECOVERY, SOURCE = "cdr.recovery", "cdr.source-checkpoint"
 SOURCE_SHA256 = "cdr.source-metadata-sha256"
-"""Properties of a publication: whose it is, and of which checkpoint."""
+"""Properties of a publication: its recovery, and its source checkpoint."""
 
 OWN, FILES, SEALED_BY = "cdr.", "cdr.files-sha256", "cdr.properties-sha256"
-"""How the names of our properties begin; the SHA-256 of all files' names, sizes and CRC-32C; that of our properties."""
+"""Prefix of cdr's property names; the SHA-256 of all files' names, sizes and CRC-32C; that of cdr's properties."""
 
 _MANIFEST = re.compile(r"/manifest-([1-9]\d*)\.json$")
 _FIELDS, _OF_A_FILE = {"version", "files", "properties"}, {"path", "records", "bytes", "crc32c"}
 _ROWS_DIGEST = "rows_digest"
-"""Of files that releases after 0.1 wrote."""
+"""Field of files that releases after 0.1 wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of the table, with what the table says of it (``None`` = nothing)."""
+    """A file of the table, with what the table states about it (``None`` = nothing)."""
 
     uri: str
     records: int | None = None
@@ -39,22 +39,21 @@ class DataFile:
     fetch: Callable[[], builtins.bytes] | None = None
 
     def read(self) -> builtins.bytes:
-        """Its bytes as they are now, by the table's own way to them if it has one."""
+        """Return its bytes as they are now, fetched by the table's library if it has its own access."""
         return self.fetch() if self.fetch is not None else storage_for(self.uri).read(self.uri)
 
     @property
     def name(self) -> str:
-        """What is left of its address when a table moves."""
+        """Return the part of its address that stays when a table moves."""
         return self.uri.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A commit of the recovery that the table still knows: how its location ends, its properties, and its files.
+    """A commit of the recovery that the table still knows: the end of its location, its properties, and its files.
 
-    ``files`` are those that it added and that a reader still sees. ``whole``: nobody has rewritten any of them since.
-    ``intact``: what it was published as is, byte by byte, what its publisher would write. ``metadata``: the files in
-    which the table's library keeps it.
+    ``files`` are those that it added and that a reader still sees. ``whole``: none of them has been rewritten since.
+    ``intact``: the stored publication is byte for byte what cdr writes. ``metadata``: the table library's files of it.
     """
 
     place: str
@@ -71,31 +70,33 @@ class Table(Protocol):
     ordered: bool
 
     def files(self) -> list[DataFile]:
-        """The recovery's files that a reader of the table sees now."""
+        """Return the recovery's files that a reader of the table sees now."""
 
     def publications(self) -> list[Publication]:
-        """The recovery's, in their order; a table in which commits expire may know fewer than there were."""
+        """Return the recovery's publications in order; a table in which commits expire may no longer know all."""
 
     def forgot(self, location: str) -> bool:
-        """Whether the commit at this location may have expired: it is not among those in sight, whoever made them."""
+        """Return whether the commit at this location may have expired: it is not among those that the table still
+        lists.
+        """
 
     def left_aside(self) -> int:
-        """Files of other recoveries."""
+        """Return the number of files of other recoveries."""
 
     def unsigned(self) -> list[DataFile]:
-        """Those among them that no recovery says are its own."""
+        """Return those among them that no publication of any recovery lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose rows are looked for in a table that may hold more: a recovery, else a source checkpoint."""
+    """The owner of the wanted rows in a table that may hold more: a recovery, else a source checkpoint."""
 
     recovery: str | None
     source: str
 
 
 def open_table(target: str, owner: Owner) -> Table:
-    """The table of a target such as ``parquet:DIR``."""
+    """Open the table of a target such as ``parquet:DIR``."""
     kind, _, address = target.partition(":")
     if kind == "parquet" and address:
         return ParquetTable(address, owner)
@@ -108,7 +109,7 @@ def open_table(target: str, owner: Owner) -> Table:
 
 
 def _open_lake(kind: str, address: str, owner: Owner) -> Table:
-    """These libraries take a second to import, so only whoever needs one pays for it."""
+    """Open a table of a library; each takes a second to import, so it is imported here."""
     require_extra(kind, f"a table {kind}:")
     if kind == "iceberg":
         from cdr_core.verify.iceberg import open_iceberg
@@ -133,7 +134,7 @@ class ParquetTable:
         self._listed: list[Mapping[str, Any]] = []
         self._signed: list[tuple[str, Mapping[str, str], bool]] = []
         self._added: dict[str, int] = {}
-        for number, (_, uri) in enumerate(numbered):  # each lists what those before it do: only the last is kept
+        for number, (_, uri) in enumerate(numbered):  # each lists the files of those before it: only the last is kept
             self._listed, properties, intact = _manifest(uri)
             intact = intact and not (sums(properties) and self._marker_was_edited(properties))
             self._signed.append((uri.rpartition("/")[2], properties, intact))
@@ -164,14 +165,14 @@ class ParquetTable:
         return False  # manifests stay
 
     def _marker_was_edited(self, properties: Mapping[str, str]) -> bool:
-        """Who waits for the output reads in a marker that it is there; whoever has read it may remove it."""
+        """Return whether the marker that readers wait for was edited; a reader may remove it."""
         named = f"{properties.get(RECOVERY)}-{properties.get('cdr.commit-id')}.json"
         uri = join(self._directory, "_cdr", "done", named)
         storage = storage_for(uri)
         return storage.exists(uri) and storage.read(uri) != _marker(properties)
 
     def _ours(self, path: str) -> bool:
-        """A file belongs to the publication that first listed it; one that nobody signed counts as ours."""
+        """Return whether the file is the recovery's: it belongs to the publication that listed it first, or to none."""
         by = self._signed[self._added[path]][1].get(RECOVERY)
         return self._recovery is None or by in (None, self._recovery)
 
@@ -181,25 +182,25 @@ class ParquetTable:
 
 
 def _marker(properties: Mapping[str, str]) -> builtins.bytes:
-    """That of a publication with these properties; none at all if they were edited, which their seal tells."""
+    """Return the marker of a publication with these properties; empty if they were edited, which their seal shows."""
     commit, records, watermark = (properties.get(f"cdr.{name}") for name in ("commit-id", "records", "watermark"))
     numbers = [text for text in (commit, records, watermark) if text is not None]
     if not all(text.lstrip("-").isdecimal() for text in numbers) or commit is None or records is None:
         return b""
-    said = {"version": 1, "recovery": properties.get(RECOVERY), "commit_id": int(commit), "records": int(records)}
-    return json.dumps({**said, "watermark": None if watermark is None else int(watermark)}).encode()
+    marker = {"version": 1, "recovery": properties.get(RECOVERY), "commit_id": int(commit), "records": int(records)}
+    return json.dumps({**marker, "watermark": None if watermark is None else int(watermark)}).encode()
 
 
 def is_of(recovery: str | None, properties: Mapping[str, str]) -> bool:
-    """Whether a publication with these properties is the recovery's.
+    """Return whether a publication with these properties is the recovery's.
 
-    Where nobody says of which recovery it is (``None``), those are that should: they were edited.
+    With ``None`` as recovery, return whether it lost its recovery by an edit.
     """
     return properties.get(RECOVERY) == recovery and any(name.startswith(OWN) for name in properties)
 
 
 def _manifest(uri: str) -> tuple[list[Mapping[str, Any]], Mapping[str, str], bool]:
-    """The files that it lists, the properties of its publication, and whether it is as cdr wrote it."""
+    """Return the files that it lists, the properties of its publication, and whether it is as cdr wrote it."""
     data = storage_for(uri).read(uri)
     try:
         found = json.loads(data)
@@ -214,7 +215,7 @@ def _manifest(uri: str) -> tuple[list[Mapping[str, Any]], Mapping[str, str], boo
 
 
 def sums(properties: Mapping[str, str]) -> bool:
-    """Whether a publication was made with sums of all it consists of; those of older releases were not."""
+    """Return whether a publication was made with sums of all its parts; those of older releases were not."""
     return FILES in properties or SEALED_BY in properties
 
 
@@ -228,7 +229,7 @@ def _is_as_written(found: Mapping[str, Any], data: builtins.bytes) -> bool:
 def choose_recovery(
     owner: Owner, publications: list[Mapping[str, str]], forgotten: frozenset[str] = frozenset()
 ) -> str | None:
-    """The recovery whose rows are meant; ``None`` where the table knows of none, and all rows are.
+    """Return the recovery whose rows are meant; ``None`` if the table knows of none, and all rows are.
 
     ``forgotten`` are recoveries whose files are in the table and whose publications are not any more. Without a receipt
     the source decides; a table that several recoveries of it share needs the receipt.

@@ -1,6 +1,6 @@
 """Type descriptions of the job spec, parsed and read value by value, for the common types only.
 
-What is not supported here is said, never guessed: a type knows which of its fields it cannot read.
+Unsupported types are reported, never guessed: a record type knows which of its fields it cannot read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from cdr_core.errors import CorruptChannelState, SpecRefused
 from cdr_core.verify.binary_row import read_row
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""Value at an offset, and the offset behind it."""
+"""Returns the value at an offset, and the offset behind it."""
 
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_$][A-Za-z0-9_$]*)|`((?:[^`]|``)+)`|(\d+)|'((?:[^']|'')*)'|([<>(),]))")
 _STRUCTS = frozenset({"TUPLE", "ROW", "POJO"})
 _ROW_KINDS = ("+I", "-U", "+U", "-D")
-MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class RecordType:
 
     @cached_property
     def readable(self) -> tuple[Field, ...]:
-        """Fields that can be read: all before the first unsupported one; of a ROWDATA each supported one."""
+        """Return the readable fields: all before the first unsupported one; in a ROWDATA each supported one."""
         if self.kind == "ROWDATA":
             return tuple(field for field in self.fields if field.type in _SQL)
         wanted = sorted(self.fields, key=lambda f: f.name) if self.kind == "POJO" else self.fields
@@ -55,7 +54,7 @@ class RecordType:
         return tuple(field.name for field in self.fields if field.name not in readable)
 
     def read(self, value: bytes) -> tuple[dict[str, Any], str | None]:
-        """The readable fields of a record, and its row kind (of ROW and ROWDATA only).
+        """Return the readable fields of a record, and its row kind (of ROW and ROWDATA only).
 
         Bytes that are no such record are ``Corrupt``.
         """
@@ -96,7 +95,9 @@ class RecordType:
 def _read_row_fields(
     fields: tuple[Field, ...], readable: tuple[Field, ...], value: bytes
 ) -> tuple[dict[str, Any], str, int]:
-    """A mask (two bits of the kind, low bit first, then a bit per null field), then the fields that are not null."""
+    """Read a mask (two bits of the kind, low bit first, then a bit per null field), then the fields that
+    are not null.
+    """
     at = (2 + len(fields) + 7) // 8
     bits = [value[i // 8] >> (7 - i % 8) & 1 for i in range(2 + len(fields))]
     result: dict[str, Any] = {}
@@ -138,7 +139,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _string(data: bytes, at: int) -> tuple[str | None, int]:
-    """Length + 1, then each UTF-16 unit, all as variable-length numbers; zero is null."""
+    """Read length + 1, then each UTF-16 unit, all as variable-length numbers; zero is null."""
     length, at = _varint(data, at)
     if length == 0:
         return None, at
@@ -153,12 +154,12 @@ def _string(data: bytes, at: int) -> tuple[str | None, int]:
 
 
 def _text(units: list[int]) -> str:
-    """UTF-16 units as text; half a pair alone stays what it is, because it counts in a hash."""
+    """Decode UTF-16 units; an unpaired surrogate stays as it is, because it counts in a hash."""
     return struct.pack(f"<{len(units)}H", *units).decode("utf-16-le", "surrogatepass")
 
 
 def as_stored(value: Any) -> Any:
-    """A value as a table can hold it: half a surrogate pair is no text and becomes the replacement character."""
+    """Return a value as a table can hold it: an unpaired surrogate becomes the replacement character."""
     if isinstance(value, str) and not value.isascii():
         return "".join("\ufffd" if 0xD800 <= ord(sign) < 0xE000 else sign for sign in value)
     return value
@@ -197,7 +198,7 @@ _SQL = frozenset(
 
 
 def parse_type(text: str) -> RecordType:
-    """The type of a record; words that are not known make fields that cannot be read."""
+    """Parse the type of a record; unknown words make fields that cannot be read."""
     tokens, at = [], 0
     while match := _TOKEN.match(text, at):
         at = match.end()
@@ -224,7 +225,7 @@ def _field_type(words: list[str]) -> tuple[str, Reader | None]:
 
 
 def _split(tokens: list[str], text: str) -> list[list[str]]:
-    """The parts between < and >, at their commas; commas inside deeper brackets belong to their part."""
+    """Return the parts between < and >, at their commas; commas inside deeper brackets belong to their part."""
     if len(tokens) < 3 or tokens[0] not in "<(" or tokens[-1] not in ">)":
         raise SpecRefused(f"the record type {text!r} cannot be read", hint="correct it in the job spec")
     parts: list[list[str]] = [[]]

@@ -1,4 +1,4 @@
-"""Source and output read again and compared: the one entry of the second reader."""
+"""The entry point of the independent reader: reads source and output again and compares them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from cdr_core.verify.claims import (
     check_totals,
     readable,
 )
-from cdr_core.verify.compare import STRANGE, Matched, Place, compare_rows, match
+from cdr_core.verify.compare import STRANGE, Matched, Place, compare_rows, doubled_by_others, match
 from cdr_core.verify.compare_checkpoint import compare_checkpoint
-from cdr_core.verify.copies import copies
 from cdr_core.verify.data_files import read_files, require_readable
 from cdr_core.verify.digests import Compared, Longs
 from cdr_core.verify.ledgers import Ledgers, Records, check_ledgers
@@ -53,7 +52,7 @@ from cdr_core.verify.tables import Owner, Table, open_table
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compare. ``parallelism`` empty = found out from the output; ``claims`` are those of a receipt."""
+    """Arguments of a verification. ``parallelism`` empty = inferred from the output; ``claims`` come from a receipt."""
 
     source: str
     output: str
@@ -63,7 +62,7 @@ class Request:
 
 
 def verify(request: Request) -> Report:
-    """The verdict. Raises ``Corrupt`` where either side cannot be read: what cannot be read was not verified."""
+    """Return the report. Raise ``Corrupt`` where either side cannot be read: unread bytes are not verified."""
     exchanges = read_spec(request.spec)
     with Checkpoint(request.source) as checkpoint:
         source = Source(checkpoint, exchanges, request.claims)
@@ -97,7 +96,7 @@ def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> 
         *compare_state(checkpoint, target),
     ]
     moved = [] if noted.by_cdr else moved_state(checkpoint.metadata, target.metadata)
-    notes = [f"{name}: its state was redistributed, and nobody noted its sums: it was not compared" for name in moved]
+    notes = [f"{name}: its state was redistributed without stored sums: it was not compared" for name in moved]
     if missing := missing_elsewhere(target):
         notes.append(
             f"{len(missing)} files elsewhere that its state depends on cannot be found from here: {missing[0]}"
@@ -111,7 +110,7 @@ def _verify_checkpoint(request: Request, source: Source, target: Checkpoint) -> 
 
 
 def _absolute(directory: str) -> str:
-    """As publications name their source."""
+    """Return the directory in the form in which publications name their source."""
     place = canonical(directory)
     return str(Path(place).resolve()) if is_local(place) else place
 
@@ -144,7 +143,7 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
     require_readable(files, differences)
     for name in sorted(rows.keys() - expected.keys()):
         differences += compare.differences(name, Kind.EXTRA, rows[name], STRANGE)
-    differences += copies(table, readings, expected)
+    differences += doubled_by_others(table, readings, expected)
     notes = (*source.notes, *files.notes)
     report = Report(
         source=total_of(each.totals for each in expected.values()),
@@ -160,13 +159,13 @@ def _verify_table(request: Request, source: Source, table: Table) -> Report:
 
 
 def _has_sizes(compared: Mapping[str, Compared]) -> bool:
-    """Whether the output says how many bytes its records had."""
+    """Return whether the output states how many bytes its records had."""
     return Compared.VALUES not in compared.values()
 
 
 def _published(expected: Expected, rows: Rows, matched: Matched, compared: Compared, ordered: bool) -> Records:
-    """The table's rows as a ledger counts them; one that states neither bytes nor fingerprint, and equals a record of
-    the source, is that.
+    """Return the table's rows as a ledger counts them; a row that states neither bytes nor fingerprint, and equals a
+    record of the source, counts as that record.
     """
     sizes, words = rows.sizes, rows.words
     if compared is Compared.VALUES:
@@ -194,7 +193,7 @@ def _observed(exchange: Exchange, ends: Ends, rows: Rows) -> Observed:
 
 
 def _counted(values: Longs) -> Longs:
-    """Distinct rows, each with how often it is there."""
+    """Return distinct rows, each with its number of occurrences."""
     ordered = values[np.lexsort(values.T)]
     begins = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(ordered)])
     counts = np.diff(np.append(begins, len(ordered)))
@@ -210,7 +209,7 @@ def _unchecked(
     request: Request,
     table: Table,
 ) -> list[str]:
-    """What a reader of the verdict must know it does not cover."""
+    """Return what the verdict does not cover, a sentence each."""
     found = []
     for exchange in exchanges:
         reading = readings[exchange.name]
@@ -237,14 +236,14 @@ def _with_claims(
     has_sizes: bool,
     in_table: bool,
 ) -> Report:
-    """The report once more, with what the receipt says against it."""
+    """Return the report with the differences between it and the receipt."""
     if claims is None:
         return report
     found = [*check_claims(claims, metadata_sha256, properties)]
     found += readable(check_ledgers(claims, ledgers), "ledger")
     found += readable(check_sums(claims), "fingerprint")
     found += readable(check_elements(claims, ledgers.others, in_table), "other_elements")
-    notes = () if claims.sealed else ("the receipt has no SHA-256 of its own: what only it says was not checked",)
+    notes = () if claims.sealed else ("the receipt has no SHA-256 of its own: its other claims were not checked",)
     whole = replace(
         report,
         differences=(*report.differences, *found),

@@ -1,4 +1,4 @@
-"""A table against its receipt alone, where the source checkpoint is gone: everything but the values."""
+"""Comparison of a table with its receipt alone, when the source checkpoint is gone: everything but the values."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ UNREAD = "the source was not read: that values, key groups and the ledger of rea
 
 
 def verify_without_source(output: str, spec: str, claims: Claims) -> Report:
-    """The verdict on what the rows and files say of themselves: sums, digests, and the ledger of commit.
+    """Return the report on what rows and files state about themselves: sums, digests, and the ledger of commit.
 
-    Refuse a target that is no table, and a table whose rows do not say which bytes they were decoded from.
+    Refuse a target that is no table, and a table whose rows lack the fingerprints of the bytes they were decoded from.
     """
     if output.partition(":")[0] in ("checkpoint", "none"):
         raise Refused(f"{output} cannot be verified without its source", hint="leave out --without-source")
@@ -66,12 +66,12 @@ def verify_without_source(output: str, spec: str, claims: Claims) -> Report:
 
 
 def _records(rows: Rows, order: Longs) -> Records:
-    """Rows as a ledger counts them."""
+    """Return rows as a ledger counts them."""
     return Records(rows.up, rows.down, rows.new_down, order, rows.sizes, rows.words)
 
 
 def _order(by_position: Ledgers, in_files: Ledgers, names: Sequence[str]) -> Iterator[Difference]:
-    """Lines whose records lie in the files in another order than their positions say: they have another chain."""
+    """Yield lines whose records lie in the files in another order than their positions: their chain differs."""
     lines = by_position.lines(COMMIT)
     wrong = (lines.sums != in_files.lines(COMMIT).sums).any(axis=1)
     for exchange, up, down, _ in lines.keys[wrong].tolist():
@@ -88,7 +88,7 @@ def _strange(rows: Mapping[str, Rows], readings: Mapping[str, Reading]) -> list[
 
 
 def _check_head(claims: Claims, output: Totals) -> list[Difference]:
-    """The sums at the receipt's head that are those of the output."""
+    """Compare the totals at the receipt's head that are those of the output."""
     stated = {what: claims.receipt.get(what, {}).get("published") for what in ("records", "bytes")}
     return [
         Difference(Kind.RECEIPT, f"the receipt states {count} {what} in the output, there are {getattr(output, what)}")

@@ -110,7 +110,7 @@ EDITS = {
     "a digest": (change("proof.ledgers.read.digest", "0" * 64), "another digest than the source"),
     "the ledger file's sum": (change("ledger.sha256", "0" * 64), "not the ledger file"),
     "the plan": (change("proof.plan_sha256", "0" * 64), "its proof does not have the SHA-256"),
-    "the verdict": (change("verdict", "partial"), "the receipt says 'partial'"),
+    "the verdict": (change("verdict", "partial"), "the receipt has 'partial'"),
     "the records of the source": (change("records.source", lambda n: n + 1), "records in the source"),
     "the bytes of the output": (change("bytes.published", lambda n: n - 1), "bytes in the output"),
     "the parallelism": (change("recovery.parallelism", "3"), "given to a subtask that does not own"),
@@ -118,7 +118,7 @@ EDITS = {
     "what was dropped": (change("dropped_by_rule.elements", {"watermark": 1}), "were dropped by rule"),
     "what was merged": (change("other_elements.merged", {"watermark": 1}), "the receipt accounts for"),
     "the publication's number": (change("publication.commit_id", 77), "which the output does not have"),
-    "its records": (change("publication.records", 1), "the receipt says 1"),
+    "its records": (change("publication.records", 1), "the receipt states 1"),
     "its watermark": (change("publication.watermark", 1), "cdr.watermark"),
     "its place": (change("publication.location", "/elsewhere/_cdr/manifest-9.json"), "manifest-1.json"),
     "its files": (change("publication.files.0.crc32c", 1), "was changed after it was published"),
@@ -275,7 +275,7 @@ def test_a_record_that_is_in_quarantine_may_not_be_in_the_output(damaged: Damage
 def test_a_quarantine_begins_where_its_first_element_does(damaged: Damaged) -> None:
     report = damaged.edit(change("proof.quarantine.0.offset", lambda at: at + 1)).verify()
     (said,) = [found.what for found in report.differences if found.channel == damaged.channel]
-    assert "the receipt says that quarantine begins at byte" in said
+    assert "the receipt states that quarantine begins at byte" in said
 
 
 def test_a_healthy_channel_in_quarantine_is_partial_and_noted(recovered: Recovered, damaged: Damaged) -> None:

@@ -116,7 +116,7 @@ def test_a_dropped_record_is_status_2_with_its_channel(
     code, out, _ = shell(*parts)
     assert code == 2
     assert "main 0→1: 1 record of the source not in the output (position 119)" in out
-    assert "not checked: slow: its state was redistributed, and nobody noted its sums" in out
+    assert "not checked: slow: its state was redistributed without stored sums" in out
     assert any("slow: its state" in line for line in found["unchecked"])
 
 
