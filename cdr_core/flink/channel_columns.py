@@ -50,18 +50,20 @@ class ChannelColumns:
 
     @property
     def counts(self) -> Int64s:
-        """The number of chunks of each row."""
+        """Return the number of chunks of each row."""
         return np.diff(self.first)
 
     def find(self, subtask: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Int64s:
-        """The row of each asked channel, -1 where it has no state. Scalars are repeated; asking in order is faster."""
+        """Return the row of each asked channel, -1 where it has no state. Scalars are repeated; asking in order is
+        faster.
+        """
         asked = np.array(np.broadcast_arrays(subtask, a, b), np.int32, ndmin=2)
         rows = np.empty(asked.shape[1], np.int64)
         kernel.find_rows(self.subtask, self.a, self.b, asked, rows)
         return rows
 
     def by_stream(self) -> Iterator[tuple[StreamHandle, Int64s]]:
-        """Each stream that a row has, and the offsets of all chunks in it."""
+        """Yield each stream that a row has, and the offsets of all chunks in it."""
         owner = np.repeat(self.stream, self.counts)
         order = np.argsort(owner, kind="stable")
         bounds = np.searchsorted(owner, np.arange(len(self.streams) + 1), sorter=order)
@@ -69,7 +71,7 @@ class ChannelColumns:
             yield self.streams[number], self.offsets[order[bounds[number] : bounds[number + 1]]]
 
     def slice(self, row: int) -> ChannelSlice:
-        """One channel as a value."""
+        """Return one channel as a value."""
         channel = ChannelId(int(self.subtask[row]), int(self.a[row]), int(self.b[row]))
         offsets = Offsets.of(self.offsets[self.first[row] : self.first[row + 1]])
         delegate = self.streams[self.stream[row]]
@@ -77,7 +79,7 @@ class ChannelColumns:
 
 
 def channel_columns(operator: OperatorState, side: Side, *, checkpoint: str | None = None) -> ChannelColumns:
-    """The same channels as :func:`channel_slices` gives, with the same refusals, as columns."""
+    """Return the channels of :func:`channel_slices` as columns, with the same refusals."""
     size = sum(len(packed.encoded) for _, packed in _packed(operator, side))
     if 2 * size >= channels.KERNELS_FROM:  # the other side is in the same file
         found = scan_columns(operator, side)
@@ -87,7 +89,7 @@ def channel_columns(operator: OperatorState, side: Side, *, checkpoint: str | No
 
 
 def _packed(operator: OperatorState, side: Side) -> Iterator[tuple[int, Packed[ChannelHandle]]]:
-    """The handles of each subtask, by its index."""
+    """Yield the handles of each subtask, by its index."""
     for subtask in operator.subtasks:
         if isinstance(subtask, SubtaskState):
             handles = subtask.input_channels if side is Side.INPUT else subtask.output_channels
@@ -96,7 +98,7 @@ def _packed(operator: OperatorState, side: Side) -> Iterator[tuple[int, Packed[C
 
 
 def scan_columns(operator: OperatorState, side: Side) -> ChannelColumns | None:
-    """The columns by kernels; ``None`` where something is wrong or unusual."""
+    """Return the columns by kernels; ``None`` where something is wrong or unusual."""
     packed = list(_packed(operator, side))
     data = b"".join(each.encoded for _, each in packed)
     counts = np.array([len(each) for _, each in packed], np.int64)
@@ -124,15 +126,15 @@ def scan_columns(operator: OperatorState, side: Side) -> ChannelColumns | None:
 def _sort_offsets(filled: kernel.Filled) -> bool:
     """Put offsets in the order in which Flink reads them; False where a channel lists one chunk twice."""
     for row in np.flatnonzero(filled.unsorted):
-        mine = filled.offsets[filled.first[row] : filled.first[row + 1]]
-        mine.sort()
-        if (mine[1:] == mine[:-1]).any():
+        offsets = filled.offsets[filled.first[row] : filled.first[row + 1]]
+        offsets.sort()
+        if (offsets[1:] == offsets[:-1]).any():
             return False
     return True
 
 
 def _distinct(data: bytes, runs: Int64s) -> tuple[tuple[StreamHandle, ...], Int32s]:
-    """Every stream once, and which of them each run has."""
+    """Return every stream once, and which of them each run has."""
     numbers: dict[bytes, int] = {}
     of_run = [numbers.setdefault(data[begin:end], len(numbers)) for begin, end in zip(*runs.tolist(), strict=True)]
     streams = tuple(stream for encoded in numbers if (stream := read_stream(Cursor(encoded))) is not None)
@@ -142,7 +144,7 @@ def _distinct(data: bytes, runs: Int64s) -> tuple[tuple[StreamHandle, ...], Int3
 def _in_order(
     operator: str, side: Side, filled: kernel.Filled, stream: Int32s, streams: tuple[StreamHandle, ...]
 ) -> ChannelColumns | None:
-    """The rows by (subtask, a, b); ``None`` where two are of one channel."""
+    """Return the rows by (subtask, a, b); ``None`` where two are of one channel."""
     subtask, a, b = filled.numbers[:3]
     sizes, first, offsets = filled.sizes, filled.first, filled.offsets
     if not kernel.ascends(subtask, a, b):

@@ -1,8 +1,8 @@
-"""From channel-state handles to the places of their bytes.
+"""Locates the bytes of channel-state handles.
 
 A channel-state stream is ``i32 0`` and then chunks of ``i32 length`` and payload, one per network buffer. A handle
 lists the offsets of its channel's length fields. Chunks of many channels, subtasks and operators share a file, so only
-the listed offsets say what belongs to whom.
+the listed offsets tell which chunk belongs to which channel.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_READ: Final = 8 << 20
 """Bytes held at a time while length fields are fetched by range."""
 
 DAMAGED: Final = "use another checkpoint, or recover what is sound with --on-corrupt quarantine"
-"""What to do about damaged channel state."""
+"""Hint for damaged channel state."""
 
 
 class ChannelId(NamedTuple):
@@ -59,7 +59,7 @@ class ChannelId(NamedTuple):
 class ChannelSlice:
     """The in-flight bytes of one channel: chunks of ``delegate`` at ``offsets``, which ascend strictly.
 
-    ``offsets`` count from the start of the delegate (of the segment, where it is one). ``size`` is what Flink noted,
+    ``offsets`` count from the start of the delegate (of the segment, where it is one). ``size`` is Flink's own figure,
     good for estimates only.
     """
 
@@ -71,7 +71,7 @@ class ChannelSlice:
     size: int
 
     def where(self, checkpoint: str | None = None) -> Where:
-        """Its place, for errors."""
+        """Return the channel's place, for errors."""
         subtask, a, b = self.channel
         return Where(checkpoint=checkpoint, operator=self.operator, subtask=subtask, gate=a, channel=b)
 
@@ -79,7 +79,7 @@ class ChannelSlice:
 def channel_slices(
     operator: OperatorState, side: Side, *, checkpoint: str | None = None
 ) -> Mapping[ChannelId, ChannelSlice]:
-    """Every channel of one side that has state, ordered by subtask, a, b.
+    """Return every channel of one side that has state, ordered by subtask, a, b.
 
     Refuses two handles for one channel, a handle that names another subtask than the one it is stored under, a handle
     without a stream, and offsets that repeat. Offsets that do not ascend are put in order, as Flink reads them.
@@ -104,12 +104,12 @@ def read_chunk_extents(
     limit: int | None = None,
     where: Where = NOWHERE,
 ) -> tuple[Int64s, Int64s]:
-    """Where the chunks at ``offsets`` have their payload: positions in ``source``, and lengths.
+    """Return the payload of the chunks at ``offsets``: positions in ``source``, and lengths.
 
     ``source`` is the whole object (bytes, a memory map), or something that reads parts of it; the stream starts at
-    ``base`` and has ``limit`` bytes (``None``: up to the end, only where the whole object is given). Zero-length
-    chunks are normal. Refuses a stream that is not version 0, offsets that do not ascend, negative lengths, chunks
-    beyond the end and chunks that overlap.
+    ``base`` and has ``limit`` bytes (``None``: up to the end, only where the whole object is given). Zero-length chunks
+    are normal. Refuses a stream that is not version 0, offsets that do not ascend, negative lengths, chunks beyond the
+    end and chunks that overlap.
     """
     positions = offsets.numpy() if isinstance(offsets, Offsets) else np.asarray(offsets, dtype=np.int64)
     size = _stream_size(source, base, limit)
@@ -128,7 +128,7 @@ def read_chunk_extents(
 
 
 def _slices(operator: str, subtask: SubtaskState, side: Side, checkpoint: str | None) -> Iterator[ChannelSlice]:
-    """Single and merged handles alike, as one slice per channel; not checked yet."""
+    """Yield one slice per channel of single and merged handles; nothing is checked yet."""
     for handle in subtask.input_channels if side is Side.INPUT else subtask.output_channels:
         delegate = handle.delegate
         if delegate is None:
@@ -152,7 +152,7 @@ def _check_slice(piece: ChannelSlice, index: int, checkpoint: str | None) -> Non
 
 
 def _ascending(piece: ChannelSlice, checkpoint: str | None) -> ChannelSlice:
-    """The slice with its offsets in order; refuses one that lists a chunk twice."""
+    """Return the slice with its offsets in order; refuses one that lists a chunk twice."""
     if len(piece.offsets) < 2:
         return piece
     values = piece.offsets.numpy()
@@ -183,7 +183,7 @@ def _as_array(source: bytes | memoryview | npt.NDArray[np.uint8]) -> npt.NDArray
 
 
 def _stream_size(source: Source, base: int, limit: int | None) -> int:
-    """Bytes from ``base`` that may be read."""
+    """Return the number of bytes from ``base`` that may be read."""
     if not isinstance(source, bytes | memoryview | np.ndarray):
         if limit is None:
             raise ValueError("a source that is read in parts needs a limit")
@@ -193,7 +193,7 @@ def _stream_size(source: Source, base: int, limit: int | None) -> int:
 
 
 def _check_positions(positions: Int64s, size: int, base: int, where: Where) -> None:
-    """Done before anything is added to the offsets: a hostile one would wrap around."""
+    """Refuse offsets outside of the stream, before anything is added to them: a hostile one would overflow."""
     if size < HEADER_SIZE:
         raise _corrupt(f"a channel-state stream has only {size} bytes", where, base)
     wrong = np.flatnonzero((positions < HEADER_SIZE) | (positions > size - LENGTH_SIZE))
@@ -223,13 +223,13 @@ def _check_lengths(positions: Int64s, lengths: Int64s, size: int, base: int, whe
 
 
 def gather_fields(buffer: npt.NDArray[np.uint8], fields: Int64s) -> Int64s:
-    """The big-endian i32 at each position."""
+    """Return the big-endian i32 at each position."""
     four = buffer[fields[:, np.newaxis] + np.arange(LENGTH_SIZE)]
     return np.ascontiguousarray(four).view(">i4").reshape(-1).astype(np.int64)
 
 
 def _read_fields(read: ReadRange, fields: Int64s) -> Int64s:
-    """As :func:`gather_fields`, by few reads of bounded size."""
+    """Return the same as :func:`gather_fields`, by few reads of bounded size."""
     values = np.empty(len(fields), dtype=np.int64)
     gaps = np.flatnonzero(np.diff(fields) > _LONGEST_GAP) + 1
     breaks = np.append(gaps, len(fields))

@@ -1,4 +1,4 @@
-"""What writing channel state is about: chunks of channels, and whose the handles are that find them again."""
+"""Values of channel-state writers: chunks of channels, and the lists of handles that refer to them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ChunkBatch:
 
 
 class Stream(Protocol):
-    """What a channel-state file is written to. Takes all bytes of a call or raises."""
+    """Target of a channel-state file's bytes. Takes all bytes of a call or raises."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 class SubtaskSide(NamedTuple):
-    """One side of one subtask: what a list of handles in the metadata belongs to."""
+    """One side of one subtask, which has its own list of handles in the metadata."""
 
     operator: str
     side: Side

@@ -1,4 +1,4 @@
-"""A checkpoint as a whole: its metadata, its operators by the names people use, and where its bytes are."""
+"""A checkpoint as a whole: its metadata, its operators by the names users give, and the locations of its bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES_SHOWN: Final = 20
 _S3_CLIENTS: Final = ("s3a", "s3p", "s3n")
 
 _OF_THE_JOB: Final = re.compile(r".*/((?:taskowned|shared|dstl|chk-(?P<number>[0-9]+))/(?P<rest>.+))", re.DOTALL)
-"""A file in one of the directories that Flink makes below a job's own, beside each other."""
+"""Matches a file in one of the directories that Flink creates below a job's directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,9 @@ class Checkpoint:
 
     @property
     def address(self) -> str:
-        """What it is opened by: its directory, or the very file where that has another name than Flink gives it."""
+        """Return the address it is opened by: its directory, or the metadata file if that has another name than
+        Flink's.
+        """
         return self.directory if self.file == METADATA_FILE else self.metadata_address
 
     @property
@@ -82,7 +84,7 @@ class Checkpoint:
         return f"{self.directory.rstrip('/')}/{self.file}"
 
     def operator(self, name: str) -> OperatorState:
-        """The operator with this uid (also where only its id is stored), else name, else 32-hex id.
+        """Return the operator with this uid (also where only its id is stored), else name, else 32-hex id.
 
         Refuses a name that nothing or more than one operator has.
         """
@@ -98,16 +100,20 @@ class Checkpoint:
             if found:
                 ids = ", ".join(operator.operator_id for operator in found)
                 where = Where(checkpoint=self.directory, operator=name)
-                raise SpecRefused(f"{len(found)} operators answer to {name!r}", where=where, hint=f"use an id: {ids}")
+                raise SpecRefused(
+                    f"{len(found)} operators have the name {name!r}", where=where, hint=f"use an id: {ids}"
+                )
         raise self._unknown(name)
 
     def channels(self, operator: str | OperatorState, side: Side) -> Mapping[ChannelId, ChannelSlice]:
-        """The in-flight data of one side of an operator; see :func:`~cdr_core.flink.channel_state.channel_slices`."""
+        """Return the in-flight data of one side of an operator; see
+        :func:`~cdr_core.flink.channel_state.channel_slices`.
+        """
         found = self.operator(operator) if isinstance(operator, str) else operator
         return channel_slices(found, side, checkpoint=self.directory)
 
     def columns(self, operator: str | OperatorState, side: Side) -> ChannelColumns:
-        """The same as :meth:`channels` in columns, with the same refusals. It is made once."""
+        """Return the columns of :meth:`channels`, with the same refusals; they are built once."""
         found = self.operator(operator) if isinstance(operator, str) else operator
         key = (found.operator_id, side)
         if key not in self._columns:
@@ -135,14 +141,16 @@ class Checkpoint:
                 return self._resolve_nested(handle)
 
     def _found(self, path: str) -> str:
-        """The address of a file that is named by an absolute path, which is never passed over where it is there."""
+        """Return the address of a file with an absolute path; a file that exists at that path is always preferred."""
         written, beside = reachable(path), self._beside(path)
         if self.exists is None or beside is None or beside.removeprefix("file://") == written.removeprefix("file://"):
             return written
         return beside if self.exists(beside) and not self.exists(written) else written
 
     def _beside(self, path: str) -> str | None:
-        """Where the file is if the job's directory was moved as a whole; ``None`` if it was in no such directory."""
+        """Return the file's address if the job's directory was moved as a whole; ``None`` if it was in no such
+        directory.
+        """
         found = _OF_THE_JOB.fullmatch(path)
         if found is None or ".." in found[1].split("/"):
             return None
@@ -177,13 +185,13 @@ def load_checkpoint(
 
 
 def _known(size: int) -> int | None:
-    """Flink notes -1 where the file system could not tell."""
+    """Return the size; -1 means that the file system did not know it."""
     return size if size >= 0 else None
 
 
 def reachable(path: str) -> str:
-    """As storage spells it: Flink writes local files with one slash (``file:/data``), and S3 by the name of the client
-    that its user chose. Handles keep their own spelling.
+    """Return a path in storage's spelling: Flink writes local files with one slash (``file:/data``), and S3 by the
+    scheme of the client that its user chose. Handles keep their own spelling.
     """
     if path.startswith("file:/") and not path.startswith("file://"):
         return "file://" + path.removeprefix("file:")

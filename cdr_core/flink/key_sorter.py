@@ -1,6 +1,6 @@
-"""Elements of an ambiguous channel by owner, where the key of every record lies at a known place.
+"""Sorts elements of an ambiguous channel by owner, where the key of every record lies at a known place.
 
-The bytes pass through the one read page of the task and are looked at in it. Memory: the page, 1 MiB for a record that
+The bytes pass through the one read page of the task and are examined in it. Memory: the page, 1 MiB for a record that
 spans fillings of it, 24 bytes a stretch of elements that belong together; both of the latter are kept from one split to
 the next.
 """
@@ -17,7 +17,7 @@ from cdr_core.kernels import element_runs, frames, key_sort_pages
 Longs = npt.NDArray[np.int64]
 
 HELD = 1024 * 1024
-"""Bytes of the longest frame that is put together here. There is little to gain with a longer one."""
+"""Bytes of the longest frame that is assembled here; a larger limit gains little."""
 
 
 class Sorter:
@@ -38,10 +38,11 @@ class Sorter:
         lane_of: npt.NDArray[np.int32],
         sums: npt.NDArray[np.uint64],
     ) -> tuple[Longs, int, int]:
-        """Stretches of the elements of the logical range [begin, end), the first of which is at ``position``.
+        """Return the stretches of the elements of the logical range [begin, end), the first of which is at
+        ``position``.
 
-        Also where the first element begins, and its position, that is left to the general way, because it is in doubt;
-        that is the end if none is. The stretches are valid until the next call. ``sums`` are added to.
+        Also return offset and position of the first doubtful element, which the general reader has to handle; the end
+        if there is none. The stretches are valid until the next call. ``sums`` are added to.
         """
         if not len(self._held):
             self._held = np.empty(HELD, np.uint8)
@@ -61,7 +62,7 @@ class Sorter:
                     break
                 at = int(progress[[key_sort_pages.AT, key_sort_pages.HELD, key_sort_pages.FILLED]].sum())
         finally:
-            # What is left in the page was not looked at: who goes on there reads it again.
+            # The rest of the page was not examined; the general reader reads it again.
             self._page.give_back(int(progress[key_sort_pages.AT]) - begin)
         self._page.spanning += int(progress[key_sort_pages.SPANNING])
         found = self._stretches[: progress[key_sort_pages.COUNT]]

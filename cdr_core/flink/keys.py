@@ -1,4 +1,4 @@
-"""Which key group a record belongs to, and which subtask owns a key group.
+"""Key groups of records, and the subtasks that own key groups.
 
 A key of one field is that value itself, as ``keyBy(t -> t.f0)`` has it; several fields are a tuple of them. Keys of
 ROWDATA are a binary row of the key columns, as the SQL planner projects them.
@@ -52,18 +52,18 @@ _PLACED = {
 
 
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns the key group."""
+    """Return the subtask that owns the key group."""
     return key_group * parallelism // max_parallelism
 
 
 def key_group_range(index: int, parallelism: int, max_parallelism: int) -> tuple[int, int]:
-    """First and last key group of a subtask, both inclusive; last < first when it owns none."""
+    """Return the first and last key group of a subtask, both inclusive; last < first when it owns none."""
     first = (index * max_parallelism + parallelism - 1) // parallelism
     return first, ((index + 1) * max_parallelism - 1) // parallelism
 
 
 class KeyWithoutHash(SpecRefused):
-    """The record has the key, but its hash cannot be computed here; only whoever needs the hash has to refuse it."""
+    """The record has the key, but its hash cannot be computed here; refused only where the hash is needed."""
 
 
 def check_key(description: TypeDescription, key: Sequence[str]) -> None:
@@ -106,14 +106,14 @@ def key_groups(
     ends: Positions,
     max_parallelism: int,
 ) -> npt.NDArray[np.int32]:
-    """The key group of each record ``data[starts[i]:ends[i]]``; raises as :func:`key_hashes`."""
+    """Return the key group of each record ``data[starts[i]:ends[i]]``; raises as :func:`key_hashes`."""
     return groups_of(key_hashes(description, key, data, starts, ends), max_parallelism)
 
 
 def key_hashes(
     description: TypeDescription, key: Sequence[str], data: Bytes, starts: Positions, ends: Positions
 ) -> Hashes:
-    """The Java hash code of each record's key.
+    """Return the Java hash code of each record's key.
 
     Names are fields of the record, with dots into nested ones (``f0.id``). Bytes behind the last key field are not
     looked at. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
@@ -129,14 +129,14 @@ def key_hashes(
 
 
 def groups_of(codes: Hashes, max_parallelism: int) -> npt.NDArray[np.int32]:
-    """The key group of each hash code."""
+    """Return the key group of each hash code."""
     groups = np.empty(len(codes), dtype=np.int32)
     hashes.to_key_groups(codes, max_parallelism, groups)
     return groups
 
 
 def key_type(description: TypeDescription, key: Sequence[str]) -> TypeDescription:
-    """The type of a key: of its one field, a tuple of several, a row of SQL columns. Raises as ``check_key``."""
+    """Return the type of a key: of its one field, a tuple of several, a row of SQL columns. Raises as ``check_key``."""
     plan = _plan(description, tuple(key))
     if isinstance(description, RowData):
         return RowData(tuple(key), tuple(description.types[description.names.index(name)] for name in key))
@@ -146,7 +146,7 @@ def key_type(description: TypeDescription, key: Sequence[str]) -> TypeDescriptio
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How to find a key: its ``parts``, or of a SQL key (field, how, width) of each of its ``columns``."""
+    """Steps that find a key: its ``parts``, or of a SQL key (field, how, width) of each of its ``columns``."""
 
     program: Program
     parts: tuple[Part, ...]
@@ -171,7 +171,7 @@ def _plan(description: TypeDescription, key: tuple[str, ...]) -> _Plan:
 
 
 def _by_path(part: Part) -> dict[str, Part]:
-    """The part and those inside it, arrays' elements apart."""
+    """Return the part and those inside it, arrays' elements apart."""
     result = {part.path: part}
     if isinstance(part.description, Struct):
         for child in part.children:
@@ -246,7 +246,7 @@ def _hash_rows(plan: _Plan, description: RowData, data: Bytes, rows: Positions, 
 
 
 class _Hasher:
-    """Hash codes of parts, whole columns at a time."""
+    """Computes hash codes of parts, whole columns at a time."""
 
     def __init__(self, data: Bytes, slots: tuple[Positions, ...], count: int) -> None:
         self._data = data
@@ -254,7 +254,7 @@ class _Hasher:
         self._count = count
 
     def key(self, parts: tuple[Part, ...]) -> Hashes:
-        """The key's hash: of the one field, which cannot be null, or of a tuple of several, where null is 0."""
+        """Return the key's hash: of the one field, which cannot be null, or of a tuple of several, where null is 0."""
         if len(parts) > 1:
             return self._tuple(parts)
         codes, null = self._part(parts[0])
@@ -269,7 +269,7 @@ class _Hasher:
         return codes
 
     def _part(self, part: Part) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Hash codes, 0 for nulls, and which are null."""
+        """Return hash codes, 0 for nulls, and which are null."""
         if isinstance(part.description, Struct):
             null = self._slots[part.slot] < 0 if part.slot >= 0 else np.zeros(self._count, dtype=np.bool_)
             is_row = part.description.kind is StructKind.ROW
@@ -280,7 +280,9 @@ class _Hasher:
         return codes, self._slots[part.slot] < 0
 
     def _row(self, part: Part) -> Hashes:
-        """31 times the kind, plus the fields: 31 times those before plus (31 plus the field's hash, or 0 for null)."""
+        """Return 31 times the kind, plus the fields: 31 times those before plus (31 plus the field's hash, or 0 for
+        null).
+        """
         kinds = mask_kinds(self._data, self._slots[part.slot]).astype(np.uint32)
         fields = np.ones(len(kinds), dtype=np.uint32)
         for child in part.children:

@@ -11,13 +11,15 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 def operator_id_of_uid(uid: str) -> str:
-    """The 32-hex operator id of a uid; finds an operator also where the metadata stores no uid (versions 3 and 4)."""
+    """Return the 32-hex operator id of a uid; finds an operator also where the metadata stores no uid (versions 3 and
+    4).
+    """
     # Java turns a lone surrogate into a question mark; any other text has a UTF-8 form.
     return _murmur3_128(uid.encode("utf-8", "replace")).hex()
 
 
 def _murmur3_128(data: bytes) -> bytes:
-    """The hash as the 16 bytes Flink prints: both halves little-endian."""
+    """Return the hash as the 16 bytes Flink prints: both halves little-endian."""
     h1 = h2 = 0
     body = len(data) & ~15
     for k1, k2 in struct.iter_unpack("<QQ", data[:body]):

@@ -36,10 +36,11 @@ SPOOLED_FROM = 5_000_000
 def paged_windows(
     channel: ChannelBytes, begin: int, end: int, position: int, page: ReadPage, spool: Path
 ) -> Generator[Window]:
-    """As :func:`~cdr_core.flink.virtual_channel.windows`, through ``page``; long records in files below ``spool``.
+    """Yield :func:`~cdr_core.flink.virtual_channel.windows` read through ``page``; long records in files below
+    ``spool``.
 
-    The page is given back before a window is handed out and on every error. Close the iterator (``contextlib.closing``)
-    so that an error of whoever reads it removes the file of a long record too.
+    The page is given back before a window is yielded and on every error. Close the iterator (``contextlib.closing``) so
+    that an error of the caller removes the file of a long record too.
     """
     batch = _Batch(channel, begin, end, position, page)
     at = begin
@@ -70,8 +71,9 @@ class _Batch:
         self._framed = self._filled = self._count = 0
         self._spanning_from = -1
         self.failure: CorruptChannelState | None = None
-        """A frame that cannot be one. Whole elements before it are handed on first: they may have a fault of their own,
-        and the first one counts, whichever batch it is in."""
+        """The error of an impossible frame. Whole elements before it are yielded first: they may have a fault of their
+        own, and the first one counts, whichever batch it is in.
+        """
         self._data = np.empty(0, np.uint8)
         self._make_room(min(BATCH + page.size, end - begin))
 
@@ -82,11 +84,11 @@ class _Batch:
         self._starts, self._ends = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
 
     def has_room(self, at: int) -> bool:
-        """Whether the page from logical offset ``at`` on fits behind what is there."""
+        """Return whether the page from logical offset ``at`` on fits behind what is there."""
         return self._filled + min(self._page.size, self._end - at) <= len(self._data)
 
     def whole_elements(self) -> Window | None:
-        """The whole elements, until ``drop_whole``; ``None`` if there is none."""
+        """Return the whole elements, until ``drop_whole``; ``None`` if there is none."""
         if not self._count:
             return None
         n = self._count
@@ -101,7 +103,9 @@ class _Batch:
         self._filled = head
 
     def long_frame(self, at: int) -> int:
-        """Bytes of the frame whose head fills the batch, if it belongs into a file; the batch grows for a shorter."""
+        """Return the number of bytes of the frame whose head fills the batch, if it belongs into a file; the batch
+        grows for a shorter.
+        """
         if self._count or self.has_room(at):
             return 0
         length = int.from_bytes(self._data[: frames.LENGTH_BYTES].tobytes(), "big") + frames.LENGTH_BYTES
@@ -111,7 +115,9 @@ class _Batch:
         return 0
 
     def fill(self, at: int) -> int:
-        """As many pages from logical offset ``at`` on as have room here; where the next one begins."""
+        """Fill the batch with pages from logical offset ``at`` on while there is room; return where the next one
+        begins.
+        """
         part, logical, first, last = self._channel.part_at(at)
         room = len(self._data) - self._filled
         whole = min(min(last, self._end) - at, room) // self._page.size
@@ -134,7 +140,7 @@ class _Batch:
         return upto
 
     def _fill_one(self, at: int) -> int:
-        """One page that ends with the channel's stretch, or lies in several of its parts."""
+        """Read one page that ends with the channel's stretch, or lies in several of its parts; return where it ends."""
         upto = min(at + self._page.size, self._end)
         memory = self._page.take()
         try:
@@ -155,14 +161,14 @@ class _Batch:
         self._note_spanning()
 
     def _note_spanning(self) -> None:
-        """A head that is left when the page goes back belongs to a record that spans; each is counted once."""
+        """Count a record that spans fillings of the page, once: its head is left when the page goes back."""
         begin = self._base + self._framed
         if self._framed < self._filled and begin != self._spanning_from:
             self._page.spanning += 1
             self._spanning_from = begin
 
     def spool(self, path: Path, length: int, at: int) -> int:
-        """The whole frame into a file; what follows it in the last page is the beginning of the batch."""
+        """Write the whole frame to a file; what follows it in the last page is the beginning of the batch."""
         record_end = self._base + length
         with path.open("xb") as file:
             file.write(self._data[: self._filled].data)
@@ -171,11 +177,11 @@ class _Batch:
                 memory = self._page.take()
                 try:
                     self._channel.copy(at, upto, memory)
-                    mine = min(upto, record_end) - at
-                    file.write(memory[:mine].data)
+                    part = min(upto, record_end) - at
+                    file.write(memory[:part].data)
                     if upto >= record_end:
                         self._begin_anew(record_end)
-                        self._take_out(memory, mine, upto - at)
+                        self._take_out(memory, part, upto - at)
                 finally:
                     self._page.give_back(upto - at)
                 at = upto
@@ -187,7 +193,9 @@ class _Batch:
         self._framed = self._filled = self._count = 0
 
     def mapped(self, path: Path, length: int) -> Window:
-        """The spooled record, from its file. A private map is writable, as other windows are: one kind for kernels."""
+        """Return the spooled record, from its file. A private map is writable, as other windows are: one kind for
+        kernels.
+        """
         with path.open("rb") as file:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
         starts, ends, tags = np.empty(1, np.int64), np.empty(1, np.int64), np.empty(1, np.int8)
@@ -207,7 +215,7 @@ class _Batch:
 
 @contextmanager
 def _spooled(directory: Path) -> Iterator[Path]:
-    """A new name for the file of one record; the file is gone afterwards."""
+    """Yield a new name for the file of one record; the file is removed afterwards."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"record-{uuid.uuid4().hex}"
     try:

@@ -1,4 +1,4 @@
-"""Channel state of which only stretches are at hand: ranges that were fetched, each a byte array."""
+"""Channel state of which only some ranges were fetched, each a byte array."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Spans:
     where: Where
 
     def fields(self, positions: Int64s) -> Int64s:
-        """The big-endian i32 at each position of the object."""
+        """Return the big-endian i32 at each position of the object."""
         owners = self._owners(positions, positions + LENGTH_SIZE)
         values = np.empty(len(positions), dtype=np.int64)
         for owner in np.unique(owners).tolist():
-            mine = owners == owner
-            values[mine] = gather_fields(self.open(owner), positions[mine] - self.starts[owner])
+            selected = owners == owner
+            values[selected] = gather_fields(self.open(owner), positions[selected] - self.starts[owner])
         return values
 
     def parts(self, starts: Int64s, lengths: Int64s) -> tuple[Part, ...]:
-        """Chunks at ascending places of the object, as parts of the stretches that hold them."""
+        """Return chunks at ascending places of the object, as parts of the stretches that hold them."""
         owners = self._owners(starts - LENGTH_SIZE, starts + lengths)
         borders = np.flatnonzero(np.diff(owners)) + 1
         found = []
@@ -45,7 +45,7 @@ class Spans:
         return tuple(found)
 
     def rest(self, start: int) -> tuple[Part, ...]:
-        """What there is from a place of the object to the end of its stretch, as one chunk."""
+        """Return the bytes from a place of the object to the end of its stretch, as one chunk."""
         owner = int(np.searchsorted(self.starts, start, side="right")) - 1
         if owner < 0 or start >= self.ends[owner]:
             return ()

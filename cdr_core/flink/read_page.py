@@ -1,9 +1,9 @@
 """The one page through which the bytes of ambiguous channels are read.
 
-Reading and filtering must never wait for memory that their own output holds, so they own exactly one page a task and
-take nothing from anybody's budget. One is enough because of the order of steps: take the page, fill it, copy out what
-is in it, give it back. Who asks for it while it is out has broken that order, and would overwrite bytes that somebody
-still reads: that is an error, never a second page.
+Reading and filtering must never wait for memory that their own output holds, so each task has exactly one page outside
+of all budgets. One is enough because of the order of steps: take the page, fill it, copy its contents out, give it
+back. Code that takes it while it is out has broken that order, and would overwrite bytes that are still being read:
+that is an error, never a second page.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """What was looked at: allocations of the page (0 or 1 a task), bytes through it or, of small channels, beside it;
-    records that crossed a border between two fillings, and how many of those were so long that they went to a file of
-    their own.
+    """Counts of a task's page: allocations (0 or 1 a task), bytes through it or, of small channels, beside it; records
+    that crossed a border between two fillings, and how many of those were so long that they went to a file of their
+    own.
     """
 
     allocations: int = 0
@@ -33,7 +33,7 @@ class PageCounts:
     spooled: int = 0
 
     def plus(self, other: PageCounts) -> PageCounts:
-        """Both together."""
+        """Return the sum of both."""
         return PageCounts(
             self.allocations + other.allocations,
             self.bytes + other.bytes,
@@ -50,7 +50,7 @@ class PageCounts:
 
 
 class ReadPage:
-    """Allocated when it is first asked for, the same memory at every request, freed when it is closed."""
+    """Memory that is allocated at the first request, the same at every request, and freed by ``close``."""
 
     def __init__(self, size: int) -> None:
         if size <= 0:
@@ -64,7 +64,7 @@ class ReadPage:
 
     @property
     def in_use(self) -> bool:
-        """Whether it was taken and not given back."""
+        """Return whether it was taken and not given back."""
         return self._out
 
     @property
@@ -72,11 +72,11 @@ class ReadPage:
         return PageCounts(self._allocations, self._bytes, self.spanning, self.spooled)
 
     def take(self) -> Bytes:
-        """The page's memory, until it is given back."""
+        """Return the page's memory, until it is given back."""
         if self._out:
-            raise IllegalState("the read page was asked for while it is still in use", hint=_REPORT)
+            raise IllegalState("the read page was requested while it is still in use", hint=_REPORT)
         if self._closed:
-            raise IllegalState("the read page was asked for after it was closed", hint=_REPORT)
+            raise IllegalState("the read page was requested after it was closed", hint=_REPORT)
         if self._memory is None:
             self._memory = np.empty(self.size, dtype=np.uint8)
             self._allocations += 1
@@ -84,16 +84,18 @@ class ReadPage:
         return self._memory
 
     def give_back(self, used: int) -> None:
-        """Its ``used`` bytes were copied out. Nothing is freed: the next request gets the same memory."""
+        """Give the page back after ``used`` bytes were copied out. Nothing is freed: the next request gets the same
+        memory.
+        """
         self._out = False
         self._bytes += used
 
     def pass_by(self, size: int) -> None:
-        """So many bytes of small channels were looked at without it: they lie in one piece."""
+        """Count bytes of small channels that were read without the page: they lie in one piece."""
         self._bytes += size
 
     def close(self) -> None:
-        """Free it, whoever holds it; closing again does nothing."""
+        """Free it, even if it is in use; closing again does nothing."""
         self._memory = None
         self._out = False
         self._closed = True

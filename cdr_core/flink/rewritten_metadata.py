@@ -1,4 +1,4 @@
-"""The metadata of a checkpoint whose in-flight data, and with it all other state, was laid out anew."""
+"""The metadata of a checkpoint whose in-flight data and other state were redistributed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ States = Mapping[str, Sequence[SubtaskState]]
 def rewritten(
     source: CheckpointMetadata, parallelism: Mapping[str, int], states: States, handles: Handles
 ) -> CheckpointMetadata:
-    """The source's operators at another parallelism, with this state and these channels.
+    """Return the source's operators at another parallelism, with this state and these channels.
 
     Version, checkpoint id, names, coordinators, hooks' state and properties are the source's. ``parallelism`` and
     ``handles`` go by operator id. Channels of an operator or a subtask that has finished are refused: it would never
     read them, and they would be lost.
 
-    Single subtasks that have finished keep their mark where every operator keeps its parallelism. Where one does not,
-    all of them are subtasks without state, which is what Flink takes them for: it looks at the marks only to refuse a
-    vertex that has some while another one before it, or another operator of its own, has none.
+    Single subtasks that have finished keep their mark where every operator keeps its parallelism. Otherwise all of them
+    become subtasks without state, which is how Flink treats them: it checks the marks only to refuse a vertex that has
+    some while an upstream vertex, or another operator of the same vertex, has none.
     """
     marked = all(parallelism[each.operator_id] == each.parallelism for each in source.operators)
     operators = tuple(

@@ -51,7 +51,7 @@ class ChannelBytes:
 
     @property
     def parts(self) -> list[Part]:
-        """Input parts, then output parts."""
+        """Return input parts, then output parts."""
         return [part for part, _, _, _ in self._parts]
 
     def copy(self, begin: int, end: int, target: Bytes, at: int = 0) -> None:
@@ -66,7 +66,9 @@ class ChannelBytes:
                 )
 
     def part_at(self, at: int) -> tuple[Part, Longs, int, int]:
-        """The part that holds logical byte ``at``, its chunks' logical starts, and where in the channel it lies."""
+        """Return the part that holds logical byte ``at``, its chunks' logical starts, and where in the
+        channel it lies.
+        """
         return next(found for found in self._parts if found[2] <= at < found[3])
 
     def gather(self, starts: Longs, ends: Longs, target: Bytes) -> int:
@@ -115,7 +117,7 @@ class Window:
 
 
 def windows(channel: ChannelBytes, begin: int, end: int, position: int, window_size: int) -> Iterator[Window]:
-    """All elements of the logical range [begin, end), which starts and ends on a record boundary.
+    """Yield all elements of the logical range [begin, end), which starts and ends on a record boundary.
 
     Memory: one buffer of ``window_size``, grown only for a record that does not fit. A frame that cannot be real, and
     bytes left over at the end, are :class:`CorruptChannelState` with the offset.
@@ -145,7 +147,7 @@ def windows(channel: ChannelBytes, begin: int, end: int, position: int, window_s
 
 
 def _grown(data: Bytes, filled: int, limit: int) -> Bytes:
-    """A larger buffer that keeps what was read; one record is longer than the window."""
+    """Return a larger buffer that keeps what was read; one record is longer than the window."""
     wanted = max(2 * len(data), int.from_bytes(data[:4].tobytes(), "big") + frames.LENGTH_BYTES)
     grown = np.empty(min(wanted, limit), dtype=np.uint8)
     grown[:filled] = data[:filled]
@@ -153,7 +155,7 @@ def _grown(data: Bytes, filled: int, limit: int) -> Bytes:
 
 
 def corrupt_frame(channel: ChannelBytes, offset: int, outcome: int, end: int) -> CorruptChannelState:
-    """The error for a frame that cannot be one, at a logical offset of a stretch up to ``end``."""
+    """Return the error for an impossible frame, at a logical offset of a stretch up to ``end``."""
     what = {
         frames.BAD_LENGTH: "an impossible record length of {length}",
         frames.BAD_TAG: "an unknown stream element",
@@ -169,7 +171,7 @@ def corrupt_frame(channel: ChannelBytes, offset: int, outcome: int, end: int) ->
 
 
 def left_over(channel: ChannelBytes, begin: int, end: int) -> CorruptChannelState:
-    """The error for bytes behind the last whole frame that are too few to announce another."""
+    """Return the error for bytes behind the last whole frame that are too few to announce another."""
     needed = frames.LENGTH_BYTES
     what = f"the channel ends inside a record, {end - begin} of the {needed} bytes of its length are left over"
     return _damaged(channel, begin, what)

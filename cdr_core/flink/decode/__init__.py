@@ -79,7 +79,7 @@ def _decode(
 
 
 def _row_kinds(root: Part, data: Bytes, walked: Walked, count: int) -> Any:
-    """From the first bits of a ROW's mask (low bit first), or the first byte of a binary row."""
+    """Return the row kinds: the first bits of a ROW's mask (low bit first), or the first byte of a binary row."""
     is_row = isinstance(root.description, Struct) and root.description.kind is StructKind.ROW
     if not is_row and not isinstance(root.description, RowData):
         return pa.nulls(count, pa.string())

@@ -21,14 +21,14 @@ from cdr_core.kernels import decode_walk as walker
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What the walker found: each slot's stream, and the first record that does not fit, if any."""
+    """Result of the walker: each slot's stream, and the first record that does not fit, if any."""
 
     slots: tuple[Positions, ...]
     failure: BadValue | None
 
 
 def as_input(data: Bytes, starts: Positions, ends: Positions) -> tuple[Bytes, Positions, Positions]:
-    """The same arrays, contiguous and read-only, because numba compiles a kernel anew for each kind of array."""
+    """Return the same arrays, contiguous and read-only, because numba compiles a kernel anew for each kind of array."""
     data, starts, ends = (
         np.ascontiguousarray(data, np.uint8)[:],
         np.ascontiguousarray(starts, np.int64)[:],
@@ -68,7 +68,7 @@ def _run(
 
 
 def mask_kinds(data: Bytes, positions: Positions) -> npt.NDArray[np.uint8]:
-    """The row kinds in the masks of ROWs: their first two bits, the low one first; 0 for a null."""
+    """Return the row kinds in the masks of ROWs: their first two bits, the low one first; 0 for a null."""
     heads = data[np.maximum(positions, 0)]
     return np.where(positions < 0, np.uint8(0), heads >> np.uint8(7) | heads >> np.uint8(5) & np.uint8(2))
 
@@ -85,7 +85,7 @@ class Assembly:
         self._counts = {0: count}
 
     def build(self, part: Part) -> Any:
-        """The part's array; void where there is a fault."""
+        """Return the part's array; void where there is a fault."""
         description, level = part.description, self._levels[part.scope]
         if isinstance(description, Struct):
             return self._struct(part)

@@ -31,7 +31,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An Arrow array; or where its first impossible value is; and how many halves of surrogate pairs were replaced."""
+    """An Arrow array, or its first invalid entry; and how many unpaired surrogates were replaced."""
 
     array: Any
     problem: Problem | None = None
@@ -47,21 +47,21 @@ class Level:
     offsets: npt.NDArray[np.int32] | None = None
 
     def record(self, index: int) -> int:
-        """The record that the entry belongs to."""
+        """Return the record that the entry belongs to."""
         if self.parent is None or self.offsets is None:
             return index
         return self.parent.record(int(np.searchsorted(self.offsets, index, side="right")) - 1)
 
 
 def validity(positions: Positions) -> tuple[Any, int]:
-    """Arrow's bitmap and the number of nulls; no bitmap where there are none."""
+    """Return Arrow's bitmap and the number of nulls; no bitmap where there are none."""
     valid = positions >= 0
     nulls = len(valid) - int(np.count_nonzero(valid))
     return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
 
 
 def fixed_column(arrow_type: pa.DataType, positions: Positions, words: npt.NDArray[Any]) -> Column:
-    """Words that a kernel has gathered, seen as the type."""
+    """Return gathered words as an array of the type."""
     bitmap, nulls = validity(positions)
     return Column(pa.Array.from_buffers(arrow_type, len(positions), [bitmap, pa.py_buffer(words)], nulls))
 
@@ -69,7 +69,7 @@ def fixed_column(arrow_type: pa.DataType, positions: Positions, words: npt.NDArr
 def gathered(
     arrow_type: pa.DataType, word: npt.DTypeLike, kernel: Callable[..., None]
 ) -> Callable[[Bytes, Positions], Column]:
-    """A column of the type from a kernel that gathers words of the width."""
+    """Return a column of the type from a kernel that gathers words of the width."""
 
     def convert(data: Bytes, positions: Positions) -> Column:
         words = np.empty(len(positions), dtype=word)
@@ -80,7 +80,7 @@ def gathered(
 
 
 def boolean_column(data: Bytes, positions: Positions) -> Column:
-    """Bytes of 0 and 1 as bits."""
+    """Return bytes of 0 and 1 as bits."""
     bits = np.zeros((len(positions) + 7) // 8, dtype=np.uint8)
     bad = values.gather_bits(data, positions, bits)
     column = fixed_column(pa.bool_(), positions, bits)
@@ -99,13 +99,13 @@ FIXED: dict[Kind, Callable[[Bytes, Positions], Column]] = {
 
 
 def refuse_oversize(count: int) -> None:
-    """More than Arrow's offsets can count is the caller's batch, not the data's fault."""
+    """Refuse more bytes than Arrow's offsets can count: the caller's batch is too large, the data is not at fault."""
     if count > MAX_COLUMN_BYTES:
         raise Refused(f"one column of the batch takes {count} bytes", hint="decode fewer records at a time")
 
 
 def list_offsets(counts: Positions) -> npt.NDArray[np.int32]:
-    """Arrow's offsets from the number of elements of each list; −1 is a null one."""
+    """Return Arrow's offsets from the number of elements of each list; −1 is a null list."""
     refuse_oversize(total(counts))
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(np.maximum(counts, 0), out=offsets[1:])
@@ -113,12 +113,12 @@ def list_offsets(counts: Positions) -> npt.NDArray[np.int32]:
 
 
 def total(sizes: Positions) -> int:
-    """The sum, without the −1 of nulls."""
+    """Return the sum, without the −1 of nulls."""
     return int(np.sum(sizes, where=sizes > 0))
 
 
 def bytes_column(data: Bytes, positions: Positions, sizes: Positions, arrow_type: pa.DataType) -> Column:
-    """Byte strings, copied."""
+    """Return the byte strings, copied."""
     count = total(sizes)
     refuse_oversize(count)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
@@ -128,14 +128,14 @@ def bytes_column(data: Bytes, positions: Positions, sizes: Positions, arrow_type
 
 
 def variable_array(arrow_type: pa.DataType, positions: Positions, offsets: npt.NDArray[np.int32], out: Bytes) -> Any:
-    """An Arrow string or binary array over offsets and bytes."""
+    """Return an Arrow string or binary array over offsets and bytes."""
     bitmap, nulls = validity(positions)
     buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(arrow_type, len(positions), buffers, nulls)
 
 
 def string_column(data: Bytes, positions: Positions, sizes: Positions, replace: bool) -> Column:
-    """Flink's strings as UTF-8."""
+    """Return Flink's strings as UTF-8."""
     bound = total(sizes) * 3 // 2
     refuse_oversize(bound)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
@@ -147,7 +147,7 @@ def string_column(data: Bytes, positions: Positions, sizes: Positions, replace: 
 
 
 def character_column(data: Bytes, positions: Positions, replace: bool) -> Column:
-    """Java chars as strings of one character."""
+    """Return Java chars as strings of one character."""
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
     refuse_oversize(3 * len(positions))
     out = np.empty(3 * len(positions), dtype=np.uint8)
@@ -169,7 +169,7 @@ LAYOUTS = {
 
 
 def time_column(data: Bytes, positions: Positions, layout: int) -> Column:
-    """Dates and times as text; their null is a value, so ``positions`` gets its −1 here."""
+    """Return dates and times as text; their null is a value, so ``positions`` gets its −1 here."""
     bound = decode_text.MAX_TIME_TEXT * len(positions)
     refuse_oversize(bound)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)
@@ -181,7 +181,7 @@ def time_column(data: Bytes, positions: Positions, layout: int) -> Column:
 
 
 def big_column(data: Bytes, positions: Positions, sizes: Positions, with_scale: bool) -> Column:
-    """BigInteger or BigDecimal as text."""
+    """Return BigInteger or BigDecimal values as text."""
     bound = total(sizes) * 5 // 2 + decode_big.EXTRA_TEXT * len(positions)
     refuse_oversize(bound)
     offsets = np.zeros(len(positions) + 1, dtype=np.int32)

@@ -54,11 +54,11 @@ class BadValue(CorruptChannelState):
 
     @property
     def complaint(self) -> str:
-        """What is wrong, without the record's index in a batch, which says nothing to whoever knows a better place."""
+        """Return what is wrong, without the record's index in a batch: callers add the record's place."""
         return _complaint("a record", self.reason, self.field)
 
     def at(self, where: Where, position: int) -> BadValue:
-        """The same fault with its place; ``position`` is the record's in its virtual channel."""
+        """Return the same fault with its place; ``position`` is the record's in its virtual channel."""
         what = f"at position {position} {self.complaint}"
         return _rebuild(what, where, self.hint, self.record, self.offset, self.field, self.reason)
 
@@ -75,7 +75,7 @@ class Faults:
         self.first: BadValue | None = None
 
     def note(self, reason: int, record: int, offset: int, field: str) -> None:
-        """Another fault, in any order."""
+        """Record a fault; faults may come in any order."""
         if self.first is None or record < self.first.record:
             self.first = bad_value(reason, record, offset, field)
 
@@ -85,7 +85,7 @@ def _rebuild(what: str, where: Where, hint: str, record: int, offset: int, field
 
 
 def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
-    """The error for a reason of the kernels."""
+    """Return the error for a reason of the kernels."""
     hints = {
         values.LONE_SURROGATE: f"{_TO_LOOK}; to recover it, describe the record from this field on as OPAQUE",
         values.BAD_UTF8: f"{_TO_LOOK}; to recover it, describe the field as BYTES, which is laid out alike",
@@ -103,6 +103,6 @@ def bad_value(reason: int, record: int, offset: int, field: str) -> BadValue:
     )
 
 
-def _complaint(who: str, reason: int, field: str) -> str:
+def _complaint(record: str, reason: int, field: str) -> str:
     subject = f"field {field}" if field else "the value"
-    return f"{who} does not fit its type: {subject} {REASONS[reason]}"
+    return f"{record} does not fit its type: {subject} {REASONS[reason]}"

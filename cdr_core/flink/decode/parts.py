@@ -1,4 +1,4 @@
-"""The parts of a record, and the slots in which the walker says where each lies."""
+"""The parts of a record, and the slots that receive the position of each."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WIDTHS = {
 class Part:
     """A value, struct or array inside the record, in the order of the description.
 
-    ``slot`` is where the walker puts a value's position, an array's count, or where a struct begins; −1 if nobody asks.
-    Primitives in a row share the slot of the first: ``delta`` is how far behind it a part lies, ``run`` the bytes of
-    them all at the first. ``flagged`` parts have NULLABLE's byte in front. ``scope`` numbers the repetition a part is
-    in: 0 = once a record, else once an element of that scope's array. ``first`` to ``last`` are all its slots of that
-    scope, to be set when it is null.
+    ``slot`` receives a value's position, an array's count, or a struct's beginning; −1 if it is not needed. Primitives
+    in a row share the slot of the first: ``delta`` is the part's distance from it, ``run`` the bytes of them all at the
+    first. ``flagged`` parts have NULLABLE's byte in front. ``scope`` numbers the repetition a part is in: 0 = once a
+    record, else once an element of that scope's array. ``first`` to ``last`` are all its slots of that scope, to be set
+    when it is null.
     """
 
     description: TypeDescription
@@ -51,12 +51,12 @@ class Part:
 
     @property
     def width(self) -> int:
-        """Bytes of a value that always takes the same, else 0."""
+        """Return the number of bytes of a value that always takes the same, else 0."""
         return WIDTHS.get(self.description.kind, 0) if isinstance(self.description, Scalar) else 0
 
 
 def root_path(description: TypeDescription) -> str:
-    """A record that is no struct is shown as the one field f0."""
+    """Return the path of a record: one that is not a struct is shown as the one field f0."""
     inner = description.element if isinstance(description, Nullable) else description
     return "" if isinstance(inner, Struct | RowData) else "f0"
 
@@ -72,7 +72,7 @@ class Planner:
         self._scopes = 1
 
     def plan(self, description: TypeDescription) -> Part:
-        """The tree of parts with their slots; elements of arrays come after everything around them."""
+        """Return the tree of parts with their slots; elements of arrays come after everything around them."""
         root = self._part(description, root_path(description), 0, optional=False)
         while self._pending:
             part, array = self._pending.pop(0)
@@ -96,7 +96,7 @@ class Planner:
         return part
 
     def _struct(self, part: Part, struct: Struct, optional: bool) -> None:
-        # Somebody asks where a struct begins if it may be null, or for the kind in a row's mask.
+        # The beginning of a struct is needed if it may be null, and for the kind in a row's mask.
         has_kind = struct.kind is StructKind.ROW and (part.path == "" or self._wanted is not None)
         if optional or has_kind or struct.kind is StructKind.POJO:
             part.slot = self._new_slot(part, 1)
@@ -116,7 +116,7 @@ class Planner:
         return self._wanted is None and not part.flagged and self._is_primitive(part.description)
 
     def _is_primitive(self, description: TypeDescription) -> bool:
-        """Dates and times are none: their null is found later and put into a slot of their own."""
+        """Return whether the value needs no null slot; dates and times do: their null is found later."""
         return isinstance(description, Scalar) and description.kind in PRIMITIVES
 
     def _new_slot(self, part: Part, count: int) -> int:

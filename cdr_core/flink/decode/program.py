@@ -1,4 +1,4 @@
-"""From a type description to the program that the walker runs."""
+"""Compiles a type description to the program that the walker runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND_BITS = 2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the walker runs. ``paths`` names the part each row is about; ``slot_scopes`` the scope of each slot."""
+    """A program for the walker. ``paths`` has the part of each row; ``slot_scopes`` the scope of each slot."""
 
     rows: npt.NDArray[np.int64]
     paths: tuple[str, ...]
@@ -38,7 +38,7 @@ class Program:
 
 @lru_cache(maxsize=256)
 def compile_program(description: TypeDescription, wanted: frozenset[str] | None = None) -> Program:
-    """The program for whole records; or, with ``wanted`` paths, one that finds these parts and stops."""
+    """Return the program for whole records; or, with ``wanted`` paths, one that finds these parts and stops."""
     planner = Planner(wanted)
     root = planner.plan(description)
     emitter = _Emitter(planner.slotted if wanted is not None else -1)
@@ -59,7 +59,7 @@ class _Emitter:
         self._last = walker.END if missing < 0 else walker.STOP
 
     def emit_record(self, root: Part) -> None:
-        """The whole record, or as much of it as holds the wanted parts."""
+        """Emit the whole record, or as much of it as holds the wanted parts."""
         self._emit(root)
         self._row(self._last, "")
 
@@ -79,7 +79,7 @@ class _Emitter:
             self._emit_value(part)
 
     def _emit_optional(self, part: Part, op: int, a: int, b: int, nested: bool = False) -> None:
-        """A row that may find the part null and jump behind it; then the part (with its own flag if ``nested``)."""
+        """Emit a row that jumps behind the part if it is null; then the part (with its own flag if ``nested``)."""
         if self._missing == 0:
             return
         test = self._row(op, part.path, a, b, part.first, part.last)
@@ -114,7 +114,7 @@ class _Emitter:
             self._row(walker.SKIP, part.path, part.run)
 
     def _is_target(self) -> bool:
-        """Does a jump lead to where the next row will be? Then it must not melt into the one before."""
+        """Return whether a jump leads to the next row, which then must not be merged into the one before."""
         here = len(self.rows)
         return any(row[5] == here or (row[0] == walker.LIST and row[3] == here) for row in self.rows)
 

@@ -14,7 +14,7 @@ _EPOCH_DAY_SECONDS = 86_400
 
 
 def json_fields(values: pa.StructArray) -> list[dict[str, Any] | None]:
-    """One object a record, None for a null one.
+    """Return one object a record, None for a null one.
 
     Bytes are hex; decimals, dates and timestamps are text; a map is a list of key and value; numbers that JSON has not
     are "NaN", "Infinity" and "-Infinity".
@@ -63,7 +63,7 @@ def _lists(array: Any, entries: list[Any]) -> list[Any]:
 
 
 def _moments(array: Any) -> list[Any]:
-    """By the kernels, as Python's dates end at the year 9999."""
+    """Return moments as text, by the kernels: Python's dates end at the year 9999."""
     count = len(array)
     filled = array.fill_null(0) if array.null_count else array
     is_date = pa.types.is_date32(array.type)

@@ -57,7 +57,7 @@ class Cells:
 
 
 class RowColumns:
-    """Builds the arrays of binary rows. ``faults`` and ``replaced`` say afterwards whether they are to be used."""
+    """Builds the arrays of binary rows; they are valid unless ``faults`` has one. ``replaced`` counts replaced text."""
 
     def __init__(self, data: Bytes, replace: bool) -> None:
         self._data = data
@@ -66,7 +66,7 @@ class RowColumns:
         self.replaced = 0
 
     def build(self, names: tuple[str, ...], types: tuple[SqlType, ...], rows: Spans, level: Level, path: str) -> Any:
-        """The struct array of rows with these fields."""
+        """Return the struct array of rows with these fields."""
         header = rowdata.header_bytes(len(types))
         bad, reason = rowdata.check_rows(self._data, rows.starts, rows.sizes, header + rowdata.SLOT * len(types))
         struct = pa.struct([pa.field(n, t.arrow_type) for n, t in zip(names, types, strict=True)])
@@ -82,7 +82,7 @@ class RowColumns:
         return pa.Array.from_buffers(struct, len(rows.starts), [bitmap], nulls, children=children)
 
     def settle(self, column: Column, arrow_type: pa.DataType, positions: Positions, level: Level, path: str) -> Any:
-        """A column's array; or, where it has a problem, its fault and nulls in its place."""
+        """Return a column's array; or, where it has a problem, record its fault and return nulls in its place."""
         self.replaced += column.replaced
         if column.problem is None:
             return column.array

@@ -122,7 +122,7 @@ class MemoryChanges:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStream:
-    """A file of changes, and where in it they start."""
+    """A file of changes, and the offset at which they start in it."""
 
     offset: int
     handle: StreamHandle | None
@@ -208,7 +208,7 @@ _READERS: Final[dict[int, Callable[[Cursor, int], KeyedHandle]]] = {
 
 
 def read_keyed(cursor: Cursor, depth: int = 0) -> KeyedHandle | None:
-    """The next keyed handle; ``None`` where there is no keyed state."""
+    """Return the next keyed handle; ``None`` where there is no keyed state."""
     tag = cursor.i8()
     if tag == _NULL_TAG:
         return None
@@ -220,7 +220,7 @@ def read_keyed(cursor: Cursor, depth: int = 0) -> KeyedHandle | None:
 
 
 def write_keyed(sink: Sink, handle: KeyedHandle | None) -> None:
-    """The mirror of :func:`read_keyed`."""
+    """Write a handle so that :func:`read_keyed` returns it."""
     if handle is None:
         sink.i8(_NULL_TAG)
         return

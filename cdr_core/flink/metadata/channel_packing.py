@@ -80,8 +80,8 @@ class _Channels:
 def pack_handles(
     chunks: ChannelChunks, side: Side, streams: Sequence[StreamHandle], version: int
 ) -> dict[int, Sequence[ChannelHandle]]:
-    """The handles for a ``_metadata`` of this version, by subtask: one per channel and stream before 6, one per stream
-    since. Those of a subtask follow the numbers of the streams.
+    """Return the handles for a ``_metadata`` of this version, by subtask: one per channel and stream before 6, one per
+    stream since. Those of a subtask follow the numbers of the streams.
     """
     if not len(chunks.offset):
         return {}
@@ -117,7 +117,7 @@ def _channels(chunks: ChannelChunks) -> _Channels:
 
 
 def _changes(*columns: Longs) -> Longs:
-    """The rows that differ from the row before."""
+    """Return the rows that differ from the row before."""
     changed = np.ones(len(columns[0]), bool)
     changed[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     return np.flatnonzero(changed)
@@ -138,7 +138,7 @@ def _single_pieces(channels: _Channels, side: Side, streams: Sequence[StreamHand
 
 
 def _merged_pieces(channels: _Channels, begins: Longs, side: Side, streams: Sequence[StreamHandle]) -> list[_Pieces]:
-    """In front of the first channel of a handle is what the handle says of all of them."""
+    """Return the pieces of each merged handle: its own fields precede its first channel."""
     counts = np.diff(np.append(begins, len(channels.a)))
     lengths = np.add.reduceat(_PART.itemsize + 8 * channels.count, begins) + 4
     if lengths.max() > LARGEST_I32:
@@ -179,14 +179,14 @@ def _streams(channels: _Channels, streams: Sequence[StreamHandle]) -> _Pieces:
 
 
 def _spread(pieces: _Pieces, rows: Longs, count: int) -> _Pieces:
-    """Pieces of the channels ``rows``, as pieces of all ``count`` channels: the others have none."""
+    """Return pieces of the channels ``rows``, as pieces of all ``count`` channels: the others have none."""
     begins, ends = np.zeros((2, count), np.int64)
     begins[rows], ends[rows] = pieces.begins, pieces.ends
     return _Pieces(pieces.data, begins, ends)
 
 
 def _interleaved(pieces: Sequence[_Pieces]) -> tuple[Bytes, Longs]:
-    """The pieces of the first channel, those of the second, and so on; and where each channel ends."""
+    """Return the pieces of the first channel, those of the second, and so on; and where each channel ends."""
     bases = np.append(0, np.cumsum([len(piece.data) for piece in pieces]))[:-1]
     begins = np.stack([piece.begins + base for piece, base in zip(pieces, bases, strict=True)], axis=1)
     ends = np.stack([piece.ends + base for piece, base in zip(pieces, bases, strict=True)], axis=1)

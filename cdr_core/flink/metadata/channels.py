@@ -1,4 +1,4 @@
-"""Channel-state handles: which chunks of a file are the in-flight data of which channel."""
+"""Channel-state handles: the chunks of a file that are the in-flight data of a channel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PART: Final = struct.Struct(">iiq")
 
 
 class Side(StrEnum):
-    """Whose buffers: those waiting at a gate, or those waiting in a result partition."""
+    """Side whose buffers are stored: those waiting at a gate, or those waiting in a result partition."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -87,7 +87,7 @@ class MergedChannel:
 
     @staticmethod
     def check(cursor: Cursor) -> None:
-        """Any numbers are legal, so that only the offsets have to be there."""
+        """Check that the offsets are there; any numbers are legal."""
         cursor.skip(_PART.size)
         cursor.skip(8 * cursor.count("channel offsets", 8))
 
@@ -178,17 +178,19 @@ _HANDLES: Final = {side: _layout(side) for side in Side}
 
 
 def pack_channels(handles: Iterable[ChannelHandle], side: Side) -> Sequence[ChannelHandle]:
-    """The handles of one side of a subtask, small in memory; equal if the handles are, whatever their version."""
+    """Return the handles of one side of a subtask, small in memory; equal if the handles are, whatever
+    their version.
+    """
     return Packed.of(_HANDLES[side], handles)
 
 
 def packed_handles(side: Side, count: int, raw: bytes) -> Sequence[ChannelHandle]:
-    """Handles from their bytes, each behind its tag, which the caller vouches for."""
+    """Return handles from their bytes, each behind its tag, which the caller guarantees."""
     return Packed(_HANDLES[side], count, raw)
 
 
 def read_channels(cursor: Cursor, side: Side, version: int) -> Sequence[ChannelHandle]:
-    """The handles of one side of a subtask, in file order."""
+    """Return the handles of one side of a subtask, in file order."""
     layout = _HANDLES[side]
     if version >= FIRST_TAGGED_VERSION:
         return Packed.read(layout, cursor)
@@ -202,7 +204,7 @@ def read_channels(cursor: Cursor, side: Side, version: int) -> Sequence[ChannelH
     room, tagged = cursor.room, Sink()
     for _ in range(number):
         layout.write(SingleChannelHandle.read(cursor), tagged)
-        # As in Packed.read: only the bytes stay.
+        # As in Packed.read only the bytes are kept.
         cursor.room = room
     packed = tagged.getvalue()
     cursor.charge(len(packed))
@@ -210,7 +212,9 @@ def read_channels(cursor: Cursor, side: Side, version: int) -> Sequence[ChannelH
 
 
 def write_channels(sink: Sink, handles: Sequence[ChannelHandle], side: Side, version: int) -> None:
-    """The mirror of :func:`read_channels`; refuses merged handles in versions that cannot hold them."""
+    """Write handles so that :func:`read_channels` returns them; refuse merged handles in versions that cannot hold
+    them.
+    """
     if version >= FIRST_TAGGED_VERSION:
         Packed.of(_HANDLES[side], handles).write(sink)
         return

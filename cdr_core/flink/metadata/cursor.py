@@ -1,4 +1,6 @@
-"""A bounded reader of ``_metadata`` primitives: every read is checked against what is left, every failure is clean."""
+"""A bounded reader of ``_metadata`` primitives: it checks every read against the bytes left; every failure
+is an error.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ _I64: Final = struct.Struct(">q")
 
 
 class Cursor:
-    """A position in the bytes of one file, and where in the checkpoint that is.
+    """A position in the bytes of one file, and its place in the checkpoint.
 
-    Promises: nothing is read beyond the end, no count is believed before the bytes for it are known to be there, and
-    the values handed out take at most the input's size plus :data:`MEMORY_ABOVE_INPUT`. Refuses all else with
+    Promises: nothing is read beyond the end, no count is trusted before the bytes for it are known to be there, and the
+    returned values take at most the input's size plus :data:`MEMORY_ABOVE_INPUT`. Refuses everything else with
     :class:`~cdr_core.errors.CorruptMetadata` that names the byte offset.
     """
 
@@ -50,16 +52,16 @@ class Cursor:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Return the number of bytes of the whole file."""
         return self._end
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Return the number of bytes not read yet."""
         return self._end - self.position
 
     def corrupt(self, what: str, *, at: int | None = None, hint: str = _HINT) -> CorruptMetadata:
-        """The error to raise; ``at`` is the offset of the fault if it is not here."""
+        """Return the error to raise; ``at`` is the offset of the fault if it is not here."""
         where = Where(
             checkpoint=self.checkpoint,
             operator=self.operator,
@@ -78,7 +80,7 @@ class Cursor:
         return self._integer(_I8)
 
     def i32(self) -> int:
-        self.room -= _INT  # enough to note it: whatever makes many numbers also makes something that is charged
+        self.room -= _INT  # enough to record it: code that reads many numbers also reads something that is charged
         return self._integer(_I32)
 
     def i64(self) -> int:
@@ -86,13 +88,13 @@ class Cursor:
         return self._integer(_I64)
 
     def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Several integers at once; ``layout`` is big-endian."""
+        """Read several integers at once; ``layout`` is big-endian."""
         values = layout.unpack_from(self._view, self._advance(layout.size))
         self.room -= _INT * len(values)
         return values
 
     def natural(self, what: str) -> int:
-        """An i32 that may not be negative."""
+        """Read an i32 that may not be negative."""
         at = self.position
         value = self.i32()
         if value < 0:
@@ -100,14 +102,14 @@ class Cursor:
         return value
 
     def boolean(self) -> bool:
-        """One byte, 0 or 1; another value would not be written back the same."""
+        """Read one byte, 0 or 1; another value could not be written back the same."""
         value = self.i8()
         if value not in (0, 1):
             raise self.corrupt(f"a boolean is {value}", at=self.position - 1)
         return value == 1
 
     def count(self, what: str, each: int, *, held: int = 0) -> int:
-        """A number of things that take at least ``each`` bytes in the file and ``held`` in memory."""
+        """Read a number of things that take at least ``each`` bytes in the file and ``held`` in memory."""
         at = self.position
         value = self.i32()
         if value < 0:
@@ -119,7 +121,7 @@ class Cursor:
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
-        """The bytes of the whole file, for a kernel."""
+        """Return the bytes of the whole file, for a kernel."""
         return np.frombuffer(self._view, np.uint8)
 
     def leap(self, end: int) -> bool:
@@ -132,17 +134,17 @@ class Cursor:
         self._advance(length)
 
     def raw(self, length: int) -> bytes:
-        """The next ``length`` bytes, as a copy that does not keep the file in memory."""
+        """Read ``length`` bytes, as a copy that does not keep the file in memory."""
         at = self._advance(length)
         self.charge(length)
         return bytes(self._view[at : at + length])
 
     def blob(self, what: str) -> bytes:
-        """An i32 length and that many bytes."""
+        """Read an i32 length and that many bytes."""
         return self.raw(self.count(f"bytes of {what}", 1, held=-_SLOT))
 
     def utf(self) -> str:
-        """A Java ``writeUTF`` string; an encoding that Java's writer would not choose is refused."""
+        """Read a Java ``writeUTF`` string; an encoding that Java's writer would not choose is refused."""
         at = self.position
         length = self._integer(_U16)
         start = self._advance(length)
@@ -154,17 +156,17 @@ class Cursor:
         return text
 
     def offsets(self, what: str) -> Offsets:
-        """An i32 number and that many i64."""
+        """Read an i32 number and that many i64."""
         return Offsets(self.raw(8 * self.count(what, 8, held=-_SLOT)))
 
     def deeper(self, depth: int) -> int:
-        """The depth of a handle inside one at ``depth``."""
+        """Return the depth of a handle inside one at ``depth``; refuse too many levels."""
         if depth >= MAX_DEPTH:
             raise self.corrupt(f"handles are nested more than {MAX_DEPTH} deep")
         return depth + 1
 
     def rest(self) -> bytes:
-        """Everything to the end."""
+        """Read everything to the end."""
         return self.raw(self.remaining)
 
     def _integer(self, layout: struct.Struct) -> int:
@@ -172,7 +174,7 @@ class Cursor:
         return value
 
     def _advance(self, length: int) -> int:
-        """Step over ``length`` bytes; the offset they start at."""
+        """Skip ``length`` bytes; return the offset they start at."""
         at = self.position
         if length > self._end - at:
             raise self.corrupt(f"_metadata ends where {length} more bytes are needed, {self._end - at} are left")

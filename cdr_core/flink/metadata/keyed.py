@@ -174,6 +174,6 @@ class IdentifiedIncremental:
 
 
 def _pack_files(handle: Incremental | IdentifiedIncremental) -> None:
-    """However the lists were given, equal handles hold equal lists."""
+    """Pack the lists: equal handles must hold equal lists, in whatever form they were given."""
     object.__setattr__(handle, "shared", Packed.of(_FILES, handle.shared))
     object.__setattr__(handle, "private", Packed.of(_FILES, handle.private))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def decode(raw: bytes) -> str:
-    """The text of ``raw``, such that :func:`encode` gives ``raw`` back; ``ValueError`` if there is no such text.
+    """Return the text of ``raw``, such that :func:`encode` returns ``raw``; ``ValueError`` if there is no such text.
 
-    Surrogate pairs become one character, lone surrogates stay as they are. Four-byte, overlong and bare-zero forms
+    Surrogate pairs become one character, unpaired surrogates stay as they are. Four-byte, overlong and bare-zero forms
     are refused: Java's writer never makes them, so they could not be written back.
     """
     if raw.isascii() and 0 not in raw:
@@ -19,7 +19,7 @@ def decode(raw: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """The bytes Java's ``writeUTF`` puts after the length; any text can be encoded."""
+    """Return the bytes Java's ``writeUTF`` puts after the length; any text can be encoded."""
     if text.isascii() and "\x00" not in text:
         return text.encode("ascii")
     halves = "".join(_surrogates(character) for character in text)

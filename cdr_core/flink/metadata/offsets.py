@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Offsets in file order, kept as the big-endian bytes they are stored as.
+    """Offsets in file order, kept as the stored big-endian bytes.
 
     A tuple of ints would take five times the memory of the file; ``tuple(offsets)`` makes one where that is wanted.
     """
@@ -25,14 +25,14 @@ class Offsets:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Offsets:
-        """From numbers; each must fit an i64."""
+        """Return the offsets of these numbers; each must fit an i64."""
         if isinstance(values, np.ndarray):
             return cls(values.astype(">i8").tobytes())
         numbers = tuple(values)
         return cls(struct.pack(f">{len(numbers)}q", *numbers))
 
     def numpy(self) -> npt.NDArray[np.int64]:
-        """A fresh array in native byte order."""
+        """Return a fresh array in native byte order."""
         return np.frombuffer(self.raw, dtype=">i8").astype(np.int64)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Operator-state handles: named list, union and broadcast states and where they are."""
+"""Operator-state handles: named list, union and broadcast states and the locations of their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HELD: Final = 88
 
 @dataclass(frozen=True, slots=True)
 class NamedState:
-    """One state of an operator: how it is redistributed, and where its parts start."""
+    """One state of an operator: its distribution mode, and where its parts start."""
 
     name: str
     mode: int
@@ -69,19 +69,19 @@ class MergedOperatorStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class NullOperatorState:
-    """A handle that is announced and then null. Flink reads it as "no state", and never writes it."""
+    """A handle that is counted and then null. Flink reads it as "no state", and never writes it."""
 
     TAG: ClassVar[int] = _NULL_TAG
 
     def write(self, sink: Sink) -> None:
-        """Its tag says it all."""
+        """Write nothing: the tag is the whole handle."""
 
 
 OperatorHandle = OperatorStateHandle | MergedOperatorStateHandle | NullOperatorState
 
 
 def read_operator_state(cursor: Cursor) -> OperatorHandle | None:
-    """A count of 0 or 1, and that many handles."""
+    """Read a count of 0 or 1, and that many handles."""
     at = cursor.position
     present = cursor.i32()
     if present not in (0, 1):
@@ -90,7 +90,7 @@ def read_operator_state(cursor: Cursor) -> OperatorHandle | None:
 
 
 def write_operator_state(sink: Sink, handle: OperatorHandle | None) -> None:
-    """The mirror of :func:`read_operator_state`."""
+    """Write a handle so that :func:`read_operator_state` returns it."""
     sink.i32(0 if handle is None else 1)
     if handle is not None:
         sink.i8(handle.TAG)

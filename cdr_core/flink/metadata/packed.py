@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[T]):
-    """How one element is stored. ``check`` steps over it and refuses what ``read`` would refuse.
+    """The encoding of one element. ``check`` steps over it and refuses what ``read`` would refuse.
 
     ``leap`` steps over a number of elements at once. It returns False, and moves nothing, unless it is sure that
     ``check`` accepts each of them.
@@ -45,7 +45,7 @@ class Packed(Sequence[T]):
 
     @classmethod
     def of(cls, layout: Layout[T], items: Iterable[T]) -> Packed[T]:
-        """From values; one that is packed this way already is taken as it is."""
+        """Return the packed values; a sequence that is packed this way already is returned as it is."""
         if isinstance(items, Packed) and items._layout is layout:
             return items
         sink, count = Sink(), 0
@@ -56,23 +56,23 @@ class Packed(Sequence[T]):
 
     @classmethod
     def read(cls, layout: Layout[T], cursor: Cursor) -> Packed[T]:
-        """An i32 number and that many elements, each checked."""
+        """Return an i32 number and that many elements, each checked."""
         count = cursor.count(layout.what, layout.smallest)
         start, room = cursor.position, cursor.room
         for _ in range(0 if layout.leap(cursor, count) else count):
             layout.check(cursor)
-            # What the check decoded is gone again, only the bytes stay.
+            # The decoded elements are dropped; only the bytes stay.
             cursor.room = room
         end, cursor.position = cursor.position, start
         return cls(layout, count, cursor.raw(end - start))
 
     @property
     def encoded(self) -> bytes:
-        """The elements as they are stored, one behind the other."""
+        """Return the elements as they are stored, one behind the other."""
         return self._raw
 
     def write(self, sink: Sink) -> None:
-        """The mirror of :meth:`read`."""
+        """Write the sequence so that :meth:`read` returns it."""
         sink.i32(self._count)
         sink.raw(self._raw)
 
@@ -81,7 +81,7 @@ class Packed(Sequence[T]):
 
     def __iter__(self) -> Iterator[T]:
         cursor = Cursor(self._raw)
-        cursor.room = sys.maxsize  # whoever goes over the elements decides how many to keep
+        cursor.room = sys.maxsize  # the caller of the iterator decides how many to keep
         for _ in range(self._count):
             yield self._layout.read(cursor)
 

@@ -13,7 +13,7 @@ from typing import Final
 from cdr_core.flink.metadata.modified_utf8 import decode
 
 LONGEST_PROPERTIES: Final = 64 * 1024
-"""Bytes. Flink's own streams have under 1 kB; a limit here bounds the walk."""
+"""Bytes. Flink's fields streams have under 1 kB; a limit here bounds the walk."""
 
 _START: Final = b"\xac\xed\x00\x05"
 _FIRST_HANDLE: Final = 0x7E0000
@@ -26,7 +26,7 @@ _PRIMITIVE_SIZES: Final = {"B": 1, "Z": 1, "C": 2, "S": 2, "F": 4, "I": 4, "D": 
 
 @dataclass(frozen=True, slots=True)
 class StreamFault:
-    """Why a stream is refused; ``at`` is the offset in it."""
+    """The reason why a stream is refused; ``at`` is the offset in it."""
 
     what: str
     at: int
@@ -34,7 +34,7 @@ class StreamFault:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """What is needed to step over the values of one class: bytes of its primitive fields, number of its others."""
+    """Facts needed to step over the values of one class: bytes of its primitive fields, number of its others."""
 
     primitive_size: int
     object_fields: int
@@ -44,7 +44,7 @@ _Lineage = tuple[_Class, ...]
 """A class with its superclasses, topmost first; the order in which their values follow."""
 
 _Handle = _Lineage | str | None
-"""What a later reference may mean: a class, a string, or (``None``) an object or a class that is not complete yet."""
+"""Possible target of a later reference: a class, a string, or (``None``) an object or an incomplete class."""
 
 
 class _FaultError(Exception):
@@ -54,7 +54,7 @@ class _FaultError(Exception):
 
 
 def walk_properties(stream: bytes) -> StreamFault | None:
-    """``None`` if the bytes are exactly one serialised Java object (or null), else what is wrong with them."""
+    """Return ``None`` if the bytes are exactly one serialised Java object (or null), else what is wrong with them."""
     if not stream.startswith(_START):
         return StreamFault(f"it starts with {stream[:4].hex() or 'nothing'}", 0)
     if len(stream) > LONGEST_PROPERTIES:
@@ -84,7 +84,7 @@ class _Walker:
             raise _FaultError(f"{left} bytes follow the object", self._position)
 
     def step_over_object(self, depth: int) -> None:
-        """Null, a reference, a string, an enum constant or an object with everything inside it."""
+        """Step over null, a reference, a string, an enum constant or an object with everything inside it."""
         self._refuse_deep(depth)
         at = self._position
         tag = self._u8()
@@ -112,7 +112,7 @@ class _Walker:
                 self.step_over_object(depth)
 
     def _lineage(self, depth: int) -> _Lineage:
-        """A class description, by value or by reference; an object must have one."""
+        """Read a class description, by value or by reference; an object must have one."""
         lineage = self._optional_lineage(depth)
         if not lineage:
             raise _FaultError("an object has no class", self._position)
@@ -138,10 +138,10 @@ class _Walker:
         self._take(8)
         handle = len(self._handles)
         self._handles.append(None)
-        own = self._fields()
+        fields = self._fields()
         if self._u8() != _END_OF_BLOCK:
             raise _FaultError("a class description has annotations", self._position - 1)
-        lineage = (*self._optional_lineage(depth + 1), own)
+        lineage = (*self._optional_lineage(depth + 1), fields)
         self._refuse_deep(len(lineage))
         # Only now: a class that names itself as its superclass would otherwise have no top.
         self._handles[handle] = lineage
@@ -151,7 +151,7 @@ class _Walker:
         at = self._position
         flags = self._u8()
         if flags & ~_ENUM_CLASS != _SERIALIZABLE:
-            raise _FaultError(f"a class writes its values in its own way (flags 0x{flags:02x})", at)
+            raise _FaultError(f"a class writes its values in its fields way (flags 0x{flags:02x})", at)
         size, objects = 0, 0
         for _ in range(self._u16()):
             at = self._position

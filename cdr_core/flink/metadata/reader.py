@@ -1,4 +1,4 @@
-"""From the bytes of a ``_metadata`` file to its value."""
+"""Reads a ``_metadata`` file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_metadata(data: bytes | memoryview, *, checkpoint: str | None = None) ->
     """Parse a whole file, versions 2 to 6; ``checkpoint`` only names it in errors.
 
     Promises that writing the value gives the same bytes. Refuses, with :class:`~cdr_core.errors.CorruptMetadata` and
-    the byte offset, whatever Flink could not read or this value could not reproduce.
+    the byte offset, everything that Flink could not read or this value could not reproduce.
     """
     cursor = Cursor(data, checkpoint)
     version = _read_version(cursor)
@@ -126,7 +126,7 @@ def _read_coordinator(cursor: Cursor) -> InlineBytes | None:
 
 
 def _read_subtasks(cursor: Cursor, version: int, parallelism: int) -> tuple[int | None, tuple[SubtaskEntry, ...]]:
-    """The mark of a finished operator, or its subtasks."""
+    """Return the mark of a finished operator, or its subtasks."""
     at = cursor.position
     number = cursor.i32()
     if number < 0:

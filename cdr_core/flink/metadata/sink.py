@@ -1,4 +1,4 @@
-"""The writer of ``_metadata`` primitives: the mirror of the cursor."""
+"""Writes ``_metadata`` primitives: the counterpart of the cursor."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Sink:
         self._out.write(data)
 
     def blob(self, data: bytes) -> None:
-        """An i32 length and the bytes."""
+        """Write an i32 length and the bytes."""
         self.i32(len(data))
         self.raw(data)
 
     def utf(self, text: str) -> None:
-        """As Java's ``writeUTF``."""
+        """Write a string as Java's ``writeUTF`` does."""
         data = encode(text)
         if len(data) > LONGEST_UTF:
             raise Refused(
@@ -53,12 +53,12 @@ class Sink:
         self.raw(data)
 
     def offsets(self, offsets: Offsets) -> None:
-        """An i32 number and the offsets."""
+        """Write an i32 number and the offsets."""
         self.i32(len(offsets))
         self.raw(offsets.raw)
 
     def getvalue(self) -> bytes:
-        """What was written so far."""
+        """Return the bytes written so far."""
         return self._out.getvalue()
 
     def _integer(self, layout: str, value: int) -> None:

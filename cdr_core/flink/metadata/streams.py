@@ -1,4 +1,4 @@
-"""Stream handles: where the bytes of a piece of state are. One class per tag, with both directions of its layout."""
+"""Stream handles: the location of a piece of state. One class per tag, with both directions of its layout."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class EmptySegment:
         return EMPTY_SEGMENT
 
     def write(self, sink: Sink) -> None:
-        """Its tag says it all."""
+        """Write nothing: the tag is the whole handle."""
 
 
 EMPTY_SEGMENT: Final = EmptySegment()
@@ -153,7 +153,7 @@ HELD: Final = 72
 
 
 def read_stream(cursor: Cursor, depth: int = 0) -> StreamHandle | None:
-    """The next stream handle; ``None`` is Flink's null handle."""
+    """Return the next stream handle; ``None`` is Flink's null handle."""
     tag = cursor.i8()
     if tag == NULL_TAG:
         return None
@@ -165,7 +165,7 @@ def read_stream(cursor: Cursor, depth: int = 0) -> StreamHandle | None:
 
 
 def write_stream(sink: Sink, handle: StreamHandle | None) -> None:
-    """The mirror of :func:`read_stream`."""
+    """Write a handle so that :func:`read_stream` returns it."""
     if handle is None:
         sink.i8(NULL_TAG)
         return

@@ -1,4 +1,4 @@
-"""What a ``_metadata`` file says, as values: checkpoint, operators, subtasks."""
+"""The contents of a ``_metadata`` file as values: checkpoint, operators, subtasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MasterState:
 
 @dataclass(frozen=True, slots=True)
 class LegacySubtask:
-    """Two fields that only version 2 has and nobody reads; kept so that nothing is lost."""
+    """Two unused fields that only version 2 has; kept so that nothing is lost."""
 
     duration: int
     legacy_states: int
@@ -77,12 +77,12 @@ class OperatorState:
 
     @property
     def finished(self) -> bool:
-        """Whether every subtask had reached its end."""
+        """Return whether every subtask had reached its end."""
         return self.finished_mark is not None
 
     @property
     def label(self) -> str:
-        """What a person calls it: uid, else name, else id."""
+        """Return the name for messages: uid, else name, else id."""
         return self.uid or self.name or self.operator_id
 
 

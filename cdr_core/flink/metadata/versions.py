@@ -1,4 +1,4 @@
-"""Which version of ``_metadata`` has what."""
+"""Versions of ``_metadata`` and their parts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NEWEST_VERSION: Final = 6
 
 
 def has_properties(version: int) -> bool:
-    """Checkpoint properties end the file since Flink 1.16."""
+    """Return whether checkpoint properties end the file: since Flink 1.16."""
     return version >= 4
 
 
 def has_names(version: int) -> bool:
-    """Operators carry name and uid since Flink 2.0."""
+    """Return whether operators have name and uid: since Flink 2.0."""
     return version >= 5

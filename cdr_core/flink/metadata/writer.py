@@ -1,4 +1,4 @@
-"""From the value of a ``_metadata`` file to its bytes."""
+"""Writes a ``_metadata`` file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPERATOR_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def write_metadata(meta: CheckpointMetadata) -> bytes:
-    """The bytes of a file, versions 3 to 6; what was read is written back exactly.
+    """Return the bytes of a file, versions 3 to 6; metadata that was read is written back exactly.
 
     Refuses other versions, and values that the version cannot hold (merged channel handles before 6, names before 5,
     properties before 4), rather than leave something out.
@@ -48,7 +48,9 @@ def write_metadata(meta: CheckpointMetadata) -> bytes:
 
 
 def encode_metadata(meta: CheckpointMetadata) -> bytes:
-    """The bytes of any version that can be read: proof that reading version 2 loses nothing, not a way to write it."""
+    """Return the bytes of any version that can be read: proof that reading version 2 loses nothing, not a way to write
+    it.
+    """
     sink = Sink()
     sink.i32(MAGIC)
     sink.i32(meta.version)

@@ -1,7 +1,7 @@
 """Operator state and keyed state at another parallelism: bytes and values, with reading and writing passed in.
 
-``blocks`` says what cannot be done, before anything is touched; ``redistribute`` does it; ``files_behind`` names the
-files that a state lies in. At the same parallelism nothing is blocked and every handle stays as it is.
+``blocks`` returns the reasons against it before anything is changed; ``redistribute`` does it; ``files_behind`` returns
+the files of a state. At the same parallelism nothing is blocked and every handle stays as it is.
 """
 
 from cdr_core.flink.state.files import files_behind

@@ -1,4 +1,4 @@
-"""Whether a type of a job spec is the one whose serializer Flink stored."""
+"""Compares a type of a job spec with the serializer that Flink stored."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ _NULLABLE: Final = "NullableSerializer"
 
 
 def key_agrees(key: TypeDescription, found: Serializer) -> bool | None:
-    """Whether this is the serializer of a key of this type; ``None`` where the type language cannot tell.
+    """Return whether this is the serializer of a key of this type; ``None`` where the type language cannot tell.
 
-    Whether a field of the record may be null says nothing about the key, which may not.
+    A nullable field of the record proves nothing about the key, which may not be null.
     """
     if isinstance(key, Struct) and key.kind is StructKind.TUPLE:
         key = replace(key, types=tuple(map(_required, key.types)))
@@ -87,7 +87,7 @@ def key_agrees(key: TypeDescription, found: Serializer) -> bool | None:
 
 
 def agrees(description: TypeDescription, found: Serializer) -> bool | None:
-    """Whether the serializer writes this type; ``None`` where the type language cannot tell.
+    """Return whether the serializer writes this type; ``None`` where the type language cannot tell.
 
     A tuple of one field counts as the field: it has the same bytes and the same hash code.
     """
@@ -111,7 +111,7 @@ def agrees(description: TypeDescription, found: Serializer) -> bool | None:
 
 
 def type_text(found: Serializer) -> str:
-    """The serializer in the words of a job spec; its class where there are none."""
+    """Return the serializer in the words of a job spec; its class where there are none."""
     if found.name == _ROW:
         return f"ROWDATA<{', '.join(map(_column_text, found.parts))}>"
     if found.name in _STRUCTS:

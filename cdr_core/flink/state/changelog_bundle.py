@@ -27,7 +27,7 @@ from cdr_core.flink.metadata import (
     StoredFileChanges,
 )
 
-OLDEST_BASKET: Final = 4
+OLDEST_BUNDLE: Final = 4
 """Version of the metadata of Flink 1.16."""
 
 _OF_ALL_GROUPS: Final = -1
@@ -35,7 +35,7 @@ _OF_ALL_GROUPS: Final = -1
 
 
 def range_of(handle: KeyedHandle) -> tuple[int, int]:
-    """First and last key group of a handle, both inclusive."""
+    """Return the first and last key group of a handle, both inclusive."""
     match handle:
         case KeyGroups() | IdentifiedKeyGroups():
             return handle.start, handle.start + len(handle.offsets) - 1
@@ -44,13 +44,13 @@ def range_of(handle: KeyedHandle) -> tuple[int, int]:
 
 
 def overlapping(handles: Sequence[KeyedHandle], first: int, last: int) -> list[KeyedHandle]:
-    """Those with a key group from ``first`` to ``last``, by their ranges."""
+    """Return the handles with a key group from ``first`` to ``last``, by their ranges."""
     here = [each for each in handles if range_of(each)[0] <= last and first <= range_of(each)[1]]
     return sorted(here, key=range_of)
 
 
 def parts_of(handles: Sequence[KeyedHandle]) -> Iterator[KeyedHandle]:
-    """The snapshots among these, those inside of changelogs too; changes are none."""
+    """Yield the snapshots among these, those inside of changelogs too; changes are none."""
     for handle in handles:
         match handle:
             case Changelog() | CheckpointedChangelog():
@@ -59,10 +59,10 @@ def parts_of(handles: Sequence[KeyedHandle]) -> Iterator[KeyedHandle]:
                 yield handle
 
 
-def basket(
+def bundle(
     handles: Sequence[KeyedHandle], first: int, last: int, *, checkpoint_id: int, handle_id: str
 ) -> CheckpointedChangelog:
-    """One handle that stands for all of these, as far as key groups ``first`` to ``last`` go."""
+    """Return one handle that stands for all of these, as far as key groups ``first`` to ``last`` go."""
     materialized: list[KeyedHandle] = []
     changes: list[KeyedHandle] = []
     materialization = 0
@@ -77,7 +77,7 @@ def basket(
     return CheckpointedChangelog(
         key_groups=KeyGroupRange(first, last - first + 1),
         checkpointed_size=0,
-        materialized=tuple(dict.fromkeys(materialized)),  # one that was cut before may come from two baskets
+        materialized=tuple(dict.fromkeys(materialized)),  # one that was cut before may come from two bundles
         changes=tuple(dict.fromkeys(changes)),
         materialization_id=materialization,
         checkpoint_id=checkpoint_id,
@@ -90,10 +90,10 @@ def _cut_all(handles: Sequence[KeyedHandle | None], first: int, last: int) -> li
 
 
 def _cut(handle: KeyedHandle, first: int, last: int) -> KeyedHandle:
-    """The same state, of these key groups only as far as its kind can tell them apart.
+    """Return the same state, reduced to these key groups as far as its kind can be divided.
 
     Flink's own rules: a full snapshot is cut; an incremental one stays whole, and the backend clips it; of changes,
-    those of other key groups are passed over when they are applied.
+    those of other key groups are skipped when they are applied.
     """
     start, end = max(first, range_of(handle)[0]), min(last, range_of(handle)[1])
     match handle:
@@ -103,7 +103,7 @@ def _cut(handle: KeyedHandle, first: int, last: int) -> KeyedHandle:
         case FileChanges() | StoredFileChanges():
             return replace(handle, key_groups=KeyGroupRange(start, end - start + 1))
         case MemoryChanges():
-            mine = [c for c in handle.changes if c.key_group == _OF_ALL_GROUPS or start <= c.key_group <= end]
-            return replace(handle, key_groups=KeyGroupRange(start, end - start + 1), changes=tuple(mine))
+            kept = [c for c in handle.changes if c.key_group == _OF_ALL_GROUPS or start <= c.key_group <= end]
+            return replace(handle, key_groups=KeyGroupRange(start, end - start + 1), changes=tuple(kept))
         case Incremental() | IdentifiedIncremental() | Changelog() | CheckpointedChangelog():
             return handle

@@ -9,5 +9,5 @@ _SPACE: Final = uuid.UUID("2b1f5c8e-6f0d-5b0e-9a39-5c1d9cf0a7d4")
 
 
 def name_of(operator_id: str, kind: str, index: int, parallelism: int) -> str:
-    """A UUID, as Flink's own names of state files are."""
+    """Return a UUID, as Flink's own names of state files are."""
     return str(uuid.uuid5(_SPACE, f"{operator_id}/{kind}/{index}/{parallelism}"))

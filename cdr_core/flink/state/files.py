@@ -1,4 +1,4 @@
-"""The files that an operator's state is in: those to take along when ``_metadata`` moves, and those it depends on."""
+"""The files of an operator's state: those to copy when ``_metadata`` moves, and those it depends on."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from cdr_core.flink.state.streams import StateFile
 
 
 def files_behind(operator: OperatorState) -> tuple[StateFile, ...]:
-    """The files of an operator's state in the order in which they are named first, each once; of channel state none.
+    """Return the files of an operator's state in the order of their first use, each once; channel state excluded.
 
-    A relative one is in the checkpoint's directory and must be taken along; an absolute one, or the file of a segment,
-    stays where it is, and whatever names it depends on it.
+    A relative one is in the checkpoint's directory and must be copied; an absolute one, or the file of a segment, stays
+    where it is, and every ``_metadata`` that names it depends on it.
     """
     found: dict[StateFile, None] = {}
     for subtask in operator.subtasks:

@@ -21,7 +21,7 @@ from cdr_core.flink.state.streams import LEAVE_TO_FLINK
 _WITHOUT_COMPRESSION: Final = 5
 _WITH_COMPRESSION: Final = 6
 _SNAPPY: Final = b"\xff\x06\x00\x00sNaPpY"
-"""Begins a compressed stream, and a compressed file of operator state has one, right behind the head."""
+"""Begins a compressed stream; a compressed file of operator state has one right behind the head."""
 
 _MODES: Final = {MODE_SPLIT: "SPLIT_DISTRIBUTE", MODE_UNION: "UNION", MODE_BROADCAST: "BROADCAST"}
 _KIND_LIST: Final = 1
@@ -39,9 +39,9 @@ class Head:
 
 
 def merge_heads(heads: Sequence[Head]) -> bytes:
-    """One head that lists every state of these once.
+    """Return one head that lists every state of these once.
 
-    Refused where a state is described in two ways: which of them reads the other's bytes, only Flink could tell.
+    Refused where a state is described in two ways: only Flink could tell which of them reads the other's bytes.
     """
     first = heads[0]
     if all(head.data == first.data for head in heads):
@@ -53,8 +53,8 @@ def merge_heads(heads: Sequence[Head]) -> bytes:
     lists: dict[bytes, bytes] = {}
     broadcasts: dict[bytes, bytes] = {}
     for other, head in zip(parsed, heads, strict=True):
-        for merged, mine in ((lists, other.lists), (broadcasts, other.broadcasts)):
-            for anchor, entry in mine.items():
+        for merged, found in ((lists, other.lists), (broadcasts, other.broadcasts)):
+            for anchor, entry in found.items():
                 if merged.setdefault(anchor, entry) != entry:
                     raise _unlike(f"state {_name_in(anchor)!r}", first, head)
     return b"".join((parsed[0].prefix, _listed(lists), _listed(broadcasts), parsed[0].suffix))
@@ -88,7 +88,7 @@ class _Parsed:
 
 
 def _section(head: Head, data: bytes, kind: int) -> tuple[dict[bytes, bytes], bytes]:
-    """The entries of one kind, and what follows them: the number of the next kind's, or nothing."""
+    """Return the entries of one kind, and what follows them: the number of the next kind's, or nothing."""
     if len(data) < 2:
         raise _unknown(head, "an end within its list of states")
     count = struct.unpack_from(">h", data)[0]
@@ -106,7 +106,9 @@ def _section(head: Head, data: bytes, kind: int) -> tuple[dict[bytes, bytes], by
 
 
 def _end_of_lists(head: Head, data: bytes) -> int:
-    """Where the number of broadcast states stands: before the first of them, or at the very end if there is none."""
+    """Return the offset of the number of broadcast states: before the first of them, or at the very end if there is
+    none.
+    """
     anchors = [_anchor(state, _KIND_BROADCAST) for state in head.states if state.mode == MODE_BROADCAST]
     places = [at for anchor in anchors for at in _occurrences(data, anchor)]
     return (min(places) if places else len(data)) - 2

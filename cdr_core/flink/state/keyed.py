@@ -1,9 +1,9 @@
 """Keyed state at another parallelism: the key groups of a new subtask, in one handle.
 
 A full snapshot is a head (the key's serializer and the states, timers among them) and the bytes of one key group after
-the other. With the same head, key groups of several files are laid into one, compressed or not: nothing in them depends
-on where they lie, and the numbers by which they name states are places in the head. What cannot be laid into one file
-(other heads, SST files, changes) stays where it is and is put into a basket.
+the other. With the same head, key groups of several files are merged into one, compressed or not: nothing in them
+depends on their position, and the numbers by which they name states are places in the head. State that cannot be merged
+(other heads, SST files, changes) stays where it is and becomes part of a bundle.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from cdr_core.flink.metadata import (
     KeyedHandle,
     OperatorState,
 )
-from cdr_core.flink.state.changelog_bundle import OLDEST_BASKET, basket, overlapping, parts_of, range_of
+from cdr_core.flink.state.changelog_bundle import OLDEST_BUNDLE, bundle, overlapping, parts_of, range_of
 from cdr_core.flink.state.file_names import name_of
 from cdr_core.flink.state.snapshots import LONGEST_HEAD, FullHandle, Snapshot, merge_snapshots
 from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write
 
 ASYNCHRONOUS: Final = struct.pack(">iiH", 4, 1, 16) + b"KEYED_STATE_TYPE"
 """In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. Flink
-2.3 restores no basket there: the backend that opens baskets has no asynchronous side."""
+2.3 restores no bundle there: the backend that opens bundles has no asynchronous side."""
 
 _Incremental = Incremental | IdentifiedIncremental
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedPlan:
-    """Which old handles each new subtask needs. ``mergeable`` says whether their bytes can be laid into one file.
+    """The old handles that each new subtask needs. ``mergeable``: their bytes can be merged into one file.
 
-    ``aligned`` says whether every old range begins where a new one does, so that none has to be merged. Otherwise all
-    handles that are not merged go into baskets, also where one would do: Flink notes a handle by its id in one way if
-    it stands alone and in another if it is in a basket, and does not start a job that claims a checkpoint with both.
+    ``aligned``: every old range begins where a new one does, so that none has to be merged. Otherwise all handles that
+    are not merged go into bundles, also where one handle would do: Flink registers a handle by its id in one way if it
+    stands alone and in another if it is in a bundle, and does not start a job that claims a checkpoint with both.
     """
 
     operator: OperatorState
@@ -57,7 +57,7 @@ class KeyedPlan:
     def of(
         cls, operator: OperatorState, parallelism: int, read: Read, *, version: int, checkpoint_id: int
     ) -> KeyedPlan:
-        """Reads the heads of full snapshots and nothing else."""
+        """Plan the redistribution; only the heads of full snapshots are read."""
         handles: dict[KeyedHandle, int] = {}
         for subtask in operator.subtasks:
             if not isinstance(subtask, FinishedSubtask) and subtask.managed_keyed is not None:
@@ -88,19 +88,19 @@ class KeyedPlan:
         if self._mergeable(here):
             return self._merged([each for each in here if isinstance(each, FullHandle)], first, last, name, write)
         if self.aligned and self._in_one(here):
-            return here[0]  # whole: the backend clips what lies outside of its range, as when Flink rescales
+            return here[0]  # whole: the backend clips key groups outside of its range, as when Flink rescales
         reason = self.refusal(index)
         if reason is not None:
             raise Refused(reason, where=Where(operator=self.operator.label), hint=LEAVE_TO_FLINK)
-        return basket(here, first, last, checkpoint_id=self.checkpoint_id, handle_id=name)
+        return bundle(here, first, last, checkpoint_id=self.checkpoint_id, handle_id=name)
 
     def refusal(self, index: int) -> str | None:
-        """Why a new subtask cannot be given its keyed state; ``None`` where it can."""
+        """Return why a new subtask cannot be given its keyed state; ``None`` where it can."""
         first, last = key_group_range(index, self.parallelism, self.operator.max_parallelism)
         here = overlapping(self.handles, first, last)
         if not here or self._in_one(here):
             return None
-        if self.version < OLDEST_BASKET:
+        if self.version < OLDEST_BUNDLE:
             return f"new subtask {index} needs keyed state of {len(here)} old ones whose files cannot be merged"
         if any(self._asynchronous(each) for each in parts_of(here)):
             return (
@@ -110,7 +110,7 @@ class KeyedPlan:
         return None
 
     def _in_one(self, here: Sequence[KeyedHandle]) -> bool:
-        """Whether one handle of a usual kind is enough, so that no basket is needed."""
+        """Return whether one ordinary handle is enough, so that no bundle is needed."""
         return self._mergeable(here) or (len(here) == 1 and isinstance(here[0], _Incremental))
 
     def _mergeable(self, here: Sequence[KeyedHandle]) -> bool:
@@ -130,7 +130,7 @@ class KeyedPlan:
 
 
 def _alike(sources: Sequence[Snapshot], handles: int) -> bool:
-    """Whether all handles are full snapshots of one kind with the same head."""
+    """Return whether all handles are full snapshots of one kind with the same head."""
     if len(sources) != handles or not sources:
         return False
     first = sources[0].head()
@@ -138,7 +138,9 @@ def _alike(sources: Sequence[Snapshot], handles: int) -> bool:
 
 
 def _gapless(handles: Sequence[KeyedHandle]) -> bool:
-    """Whether no key group is missing between two of these: one handle has all groups from its first to its last."""
+    """Return whether no key group is missing between two of these: one handle has all groups from its first to its
+    last.
+    """
     return all(range_of(one)[1] + 1 == range_of(other)[0] for one, other in itertools.pairwise(handles))
 
 

@@ -54,7 +54,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one new subtask has of one state."""
+    """The part of one state that one new subtask gets."""
 
     name: str
     mode: int
@@ -66,7 +66,7 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """Who gets which elements. ``shares`` has the states of each new subtask, none of them where there is no state."""
+    """The elements of each new subtask. ``shares`` has its states, none where the operator has no state."""
 
     operator_id: str
     head: bytes
@@ -74,7 +74,7 @@ class OperatorPlan:
 
     @classmethod
     def of(cls, operator: OperatorState, parallelism: int, read: Read) -> OperatorPlan:
-        """Reads the heads of the files and nothing else."""
+        """Plan the redistribution; only the heads of the files are read."""
         sources = [
             _Source(subtask.index, handle, Where(operator=operator.label, subtask=subtask.index), read)
             for subtask in sorted(operator.subtasks, key=lambda each: each.index)
@@ -134,7 +134,7 @@ class _Source:
 
 
 def _states(sources: list[_Source]) -> list[tuple[str, int]]:
-    """Name and mode of every state, in the order in which they are found."""
+    """Return name and mode of every state, in the order in which they are found."""
     found: dict[str, int] = {}
     for source in sources:
         for state in source.handle.states:
@@ -144,17 +144,17 @@ def _states(sources: list[_Source]) -> list[tuple[str, int]]:
 
 
 def _deal(name: str, mode: int, sources: list[_Source], old: int, new: int) -> tuple[str, int, list[list[_Part]]]:
-    """The parts of one state for each new subtask."""
+    """Return the parts of one state for each new subtask."""
     parts = [(source.index, part) for source in sources if (part := source.part(name)) is not None]
     if mode == MODE_BROADCAST:
         return name, mode, [[parts[index % len(parts)][1]] for index in range(new)]
-    if mode == MODE_UNION:  # each once, in their old order; Flink gives all of them to everybody
+    if mode == MODE_UNION:  # each once, in their old order; Flink gives all of them to every subtask
         return name, mode, [[part for at, part in parts if at * new // old == index] for index in range(new)]
     return name, mode, _split([part for _, part in parts], new)
 
 
 def _split(parts: list[_Part], new: int) -> list[list[_Part]]:
-    """Elements in equal shares, in their order; the first ones get what is left over, as Flink deals them."""
+    """Return elements in equal shares, in their order; the first ones get what is left over, as Flink deals them."""
     total = sum(len(part.starts) for part in parts)
     borders = [index * (total // new) + min(index, total % new) for index in range(new + 1)]
     begins = list(itertools.accumulate((len(part.starts) for part in parts), initial=0))
@@ -169,7 +169,7 @@ def _split(parts: list[_Part], new: int) -> list[list[_Part]]:
 
 
 def _balance(dealt: list[tuple[str, int, list[list[_Part]]]], new: int) -> list[list[_Share]]:
-    """Per state the shares of all new subtasks. Split states take turns in who gets what is left over."""
+    """Return per state the shares of all new subtasks. Remainders of split states go to different subtasks in turn."""
     turn, result = 0, []
     for name, mode, shares in dealt:
         shift = 0

@@ -24,7 +24,8 @@ def redistribute(
     checkpoint_id: int,
     only: Iterable[int] | None = None,
 ) -> tuple[SubtaskState, ...]:
-    """The new subtasks' state, without channel state: ``only`` those with these indexes, or all of them in order.
+    """Return the new subtasks' state, without channel state: ``only`` those with these indexes, or all of them in
+    order.
 
     At the same parallelism handles stay as they are and nothing is read or written (subtasks that had finished are
     then left out). Otherwise each new subtask has at most one handle of each kind of state, in streams that

@@ -1,4 +1,4 @@
-"""What of an operator's state cannot be brought to another parallelism, and what its owner can do instead."""
+"""State of an operator that cannot be brought to another parallelism, and the user's alternatives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cdr_core.flink.metadata import (
     SubtaskState,
 )
 from cdr_core.flink.metadata.changelog import Changelog, CheckpointedChangelog, FileChanges, StoredFileChanges
-from cdr_core.flink.state.changelog_bundle import OLDEST_BASKET, overlapping
+from cdr_core.flink.state.changelog_bundle import OLDEST_BUNDLE, overlapping
 from cdr_core.flink.state.keyed import KeyedPlan
 from cdr_core.flink.state.operator_state import OperatorPlan
 from cdr_core.flink.state.snapshots import FullHandle
@@ -29,7 +29,7 @@ from cdr_core.flink.state.streams import COMPLETE, LEAVE_TO_FLINK, Read
 
 
 class BlockKind(StrEnum):
-    """Why not."""
+    """The reason."""
 
     RAW_KEYED = "raw keyed state"
     RAW_OPERATOR = "raw operator state"
@@ -55,13 +55,13 @@ class Block:
 def blocks(
     operator: OperatorState, new_parallelism: int, *, version: int, read: Read | None = None
 ) -> tuple[Block, ...]:
-    """Every reason, none if parallelism stays. ``version`` is that of the metadata.
+    """Return every reason, none if parallelism stays. ``version`` is that of the metadata.
 
-    Without ``read`` from the metadata alone; with it, the heads of state files are looked into as well, and what is not
-    blocked then is not refused later.
+    Without ``read`` only the metadata is examined; with it, the heads of state files are read as well, and state that
+    is not blocked then is not refused later.
 
-    Coordinator state is none of them: when Flink itself rescales, it hands coordinators the very bytes of the
-    checkpoint, so they are carried over as they are. An operator that has finished has no state.
+    Coordinator state never blocks: when Flink itself rescales, it hands coordinators the very bytes of the checkpoint,
+    so they are carried over as they are. An operator that has finished has no state.
     """
     if new_parallelism == operator.parallelism or operator.finished:
         return ()
@@ -72,7 +72,7 @@ def blocks(
         *_unmergeable(operator, subtasks, new_parallelism, version),
     ]
     if read is not None and not found:
-        found += [*_unlike(operator, new_parallelism, read), *_unbasketable(operator, new_parallelism, read, version)]
+        found += [*_unlike(operator, new_parallelism, read), *_unbundleable(operator, new_parallelism, read, version)]
     return tuple(found)
 
 
@@ -97,7 +97,7 @@ def _too_parallel(operator: OperatorState, parallelism: int) -> list[Block]:
 
 def _unmergeable(operator: OperatorState, subtasks: list[SubtaskState], parallelism: int, version: int) -> list[Block]:
     handles = [subtask.managed_keyed for subtask in subtasks if subtask.managed_keyed is not None]
-    if version >= OLDEST_BASKET or all(isinstance(each, KeyGroups | IdentifiedKeyGroups) for each in handles):
+    if version >= OLDEST_BUNDLE or all(isinstance(each, KeyGroups | IdentifiedKeyGroups) for each in handles):
         return []
     for index in range(min(parallelism, operator.max_parallelism)):
         here = overlapping(handles, *key_group_range(index, parallelism, operator.max_parallelism))
@@ -120,7 +120,7 @@ def _unlike(operator: OperatorState, parallelism: int, read: Read) -> list[Block
     return []
 
 
-def _unbasketable(operator: OperatorState, parallelism: int, read: Read, version: int) -> list[Block]:
+def _unbundleable(operator: OperatorState, parallelism: int, read: Read, version: int) -> list[Block]:
     try:
         plan = KeyedPlan.of(operator, parallelism, read, version=version, checkpoint_id=0)
         reasons = [why for index in range(parallelism) if (why := plan.refusal(index))]
@@ -136,12 +136,12 @@ def _unreadable(operator: OperatorState, error: Corrupt) -> Block:
 
 
 def has_states(handle: OperatorHandle | None) -> bool:
-    """Whether a handle of operator state holds any."""
+    """Return whether a handle of operator state holds any."""
     return handle is not None and not isinstance(handle, NullOperatorState) and bool(handle.states)
 
 
 def backend(handle: KeyedHandle) -> str:
-    """What a person calls the kind of a keyed handle."""
+    """Return the name of a keyed handle's kind for messages."""
     match handle:
         case KeyGroups() | IdentifiedKeyGroups():
             return "a full snapshot"

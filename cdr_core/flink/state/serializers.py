@@ -1,9 +1,9 @@
-"""Serializer snapshots in the head of keyed state: what Flink itself wrote down about keys and states.
+"""Serializer snapshots in the head of keyed state: Flink's own record of the types of keys and states.
 
 A head is a version (6), whether state is compressed, the snapshot of the key's serializer, and for each state its name,
 options and serializers. A snapshot is a class name, a version and a body whose length only its class knows. The reader
-knows the classes that the type language of job specs can describe; at any other class it stops, and what follows is
-unknown, never wrong.
+knows the classes that the type language of job specs can describe; at any other class it stops and reports the rest as
+unknown.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class StateEntry:
 
 @dataclass(frozen=True, slots=True)
 class KeyedHead:
-    """What could be read: ``key`` is ``None`` where its class is not known; ``states`` end before the first such."""
+    """The part that could be read: ``key`` is ``None`` where its class is not known; ``states`` end before the first
+    such.
+    """
 
     key: Serializer | None
     states: tuple[StateEntry, ...]
@@ -138,7 +140,7 @@ class _Reader:
         return self.snapshot(0)
 
     def snapshot(self, depth: int) -> Serializer:
-        """A versioned snapshot: class name, version, body."""
+        """Read a versioned snapshot: class name, version, body."""
         if depth > _DEEPEST:
             raise _Unknown
         name, version = _simple_name(self.utf()), self.number(">i")
@@ -158,7 +160,7 @@ class _Reader:
         return Serializer(name, self.nested(depth))
 
     def nested(self, depth: int) -> tuple[Serializer, ...]:
-        """The snapshots behind a body that is skipped."""
+        """Return the snapshots behind a body that is skipped."""
         start = self._data.find(_NESTED, self._at)
         if start < 0:
             raise _Unknown
@@ -174,7 +176,9 @@ class _Reader:
         return Serializer("PojoSerializer", parts, tuple(fields))
 
     def optional_map(self) -> dict[str, bytes]:
-        """Entries whose keys and values are framed; those without a value are unknown to the job that wrote them."""
+        """Read entries whose keys and values are framed; those without a value are unknown to the job that
+        wrote them.
+        """
         if self.number(">q") != _OPTIONAL_MAP:
             raise _Unknown
         found: dict[str, bytes] = {}
@@ -189,7 +193,7 @@ class _Reader:
 
 
 def _simple_name(class_name: str) -> str:
-    """The serializer's class of a snapshot's: it is the one around it, or has the same name without Snapshot.
+    """Return the serializer's class of a snapshot's: it is the one around it, or has the same name without Snapshot.
 
     A class that is not Flink's keeps its full name, so that no other class is taken for one of Flink's.
     """

@@ -21,13 +21,13 @@ NOTHING: Final = 0
 """As an offset: RocksDB's full snapshots write nothing at all for a key group without state."""
 
 RAW_NOTHING: Final = -1
-"""The same in raw keyed state, which has no head, so that 0 is an offset like any other."""
+"""The same for raw keyed state, which has no head, so that 0 is an ordinary offset."""
 
 FullHandle = KeyGroups | IdentifiedKeyGroups
 
 
 class Snapshot:
-    """One of them; ``nothing`` is the offset of a key group without bytes."""
+    """A full snapshot; ``nothing`` is the offset of a key group without bytes."""
 
     def __init__(self, handle: FullHandle, read: Read, where: Where, nothing: int = NOTHING) -> None:
         self.handle = handle
@@ -48,21 +48,23 @@ class Snapshot:
         return self.stream.all(0, end)
 
     def groups(self, first: int, last: int) -> tuple[Positions, Positions]:
-        """Where the key groups from ``first`` to ``last`` that are here start and end; one without bytes at NOTHING."""
+        """Return where the key groups from ``first`` to ``last`` that are here start and end; one without bytes at
+        NOTHING.
+        """
         low, high = range_of(self.handle)
         starts = self._starts[max(first, low) - low : min(last, high) - low + 1]
         ends = ends_of(starts, np.append(self._written, self.stream.size))
         return starts, np.where(starts == self.nothing, starts, ends)
 
     def chunks(self, first: int, last: int) -> Iterator[bytes]:
-        """The bytes of these key groups, those that are here."""
+        """Yield the bytes of these key groups, those that are here."""
         starts, ends = self.groups(first, last)
         for start, end in runs(*(each[starts != self.nothing] for each in (starts, ends))):
             yield from self.stream.chunks(start, end)
 
 
 def merge_snapshots(snapshots: Sequence[Snapshot], first: int, last: int, name: str, write: Write) -> FullHandle:
-    """One snapshot with the key groups from ``first`` to ``last`` that are in these, which have the same head.
+    """Return one snapshot with the key groups from ``first`` to ``last`` that are in these, which have the same head.
 
     They are in order of their ranges. A key group that none of them has is one without bytes, if they are raw; others
     must not leave such gaps, because what "no state" looks like in them depends on the backend.

@@ -1,4 +1,4 @@
-"""Where the bytes of state are, and how they are read and written: functions that the caller passes in."""
+"""Reading and writing the bytes of state, by functions that the caller passes in."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CHUNK: Final = 1 << 20
 """Bytes in memory at a time, whatever the size of the state."""
 
 LEAVE_TO_FLINK: Final = "re-write it at the same parallelism and let Flink rescale when it restores"
-"""The way out for state that only Flink can take apart."""
+"""The hint for state that only Flink can divide."""
 
 COMPLETE: Final = "use a checkpoint that is complete, or recover to a table"
-"""The way out where bytes of state are not there: in-flight records do not need them."""
+"""The hint where bytes of state are missing: in-flight records do not need them."""
 
 StateFile = RelativeFile | AbsoluteFile | FileSegment
 """A handle whose bytes are outside ``_metadata``."""
@@ -44,10 +44,10 @@ class Read(Protocol):
 
 
 class Write(Protocol):
-    """Stores bytes under a name that no other piece of state has, and says where they are: inline or in a file.
+    """Stores bytes under a name that no other piece of state has, and returns where they are: inline or in a file.
 
     The name is the same whenever the same state is distributed in the same way. An inline handle must carry it: Flink
-    takes inline handles of one name for one.
+    identifies inline handles by their names.
     """
 
     def __call__(self, name: str, chunks: Iterable[bytes]) -> StreamHandle: ...
@@ -64,17 +64,17 @@ class Stream:
 
     @property
     def size(self) -> int:
-        """Bytes in all. A file whose size Flink could not tell is read once to find out."""
+        """Return the number of bytes in all. A file whose size Flink could not tell is read once to find out."""
         if self._size is None:
             self._size = self._measure()
         return self._size
 
     def all(self, start: int, end: int) -> bytes:
-        """These bytes, all of them, in memory: for what is known to be small."""
+        """Return these bytes, all in memory: for bytes that are known to be few."""
         return b"".join(self.chunks(start, end))
 
     def chunks(self, start: int, end: int) -> Iterator[bytes]:
-        """The same, a chunk at a time. Fewer bytes than asked for are an error, never a shorter state."""
+        """Yield the same, a chunk at a time. Fewer bytes than requested are an error, never a shorter state."""
         while start < end:
             chunk = self._at(start, min(CHUNK, end - start))
             if not chunk:
@@ -113,13 +113,15 @@ class Stream:
 
 
 def ends_of(starts: Positions, borders: Positions) -> Positions:
-    """Where each part ends: at the next border behind its start. The last of the borders is where the bytes end."""
+    """Return the end of each part: the next border behind its start. The last of the borders is the end of
+    the bytes.
+    """
     ends: Positions = borders[np.searchsorted(borders, starts, side="right").clip(max=len(borders) - 1)]
     return ends
 
 
 def runs(starts: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
-    """The same bytes in the same order, with what lies side by side taken together."""
+    """Yield the same bytes in the same order, with adjacent ranges joined."""
     if not len(starts):
         return
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1

@@ -1,4 +1,4 @@
-"""What a record's bytes mean: the type description of a job spec, as frozen values.
+"""The meaning of a record's bytes: the type description of a job spec, as frozen values.
 
 A description promises that its ``text`` parses back to an equal description, and that its ``arrow_type`` is the type of
 the struct that decoding gives: fields f0, f1, … for TUPLE, the names for ROW, POJO and ROWDATA, and the one field f0
@@ -71,11 +71,11 @@ class TypeDescription:
     @property
     @abstractmethod
     def value_type(self) -> pa.DataType:
-        """The Arrow type of one value inside another."""
+        """Return the Arrow type of one value inside another."""
 
     @property
     def arrow_type(self) -> pa.StructType:
-        """The Arrow type of a record of this type: always a struct."""
+        """Return the Arrow type of a record of this type: always a struct."""
         return pa.struct([pa.field("f0", self.value_type)])
 
 
@@ -126,7 +126,9 @@ class Struct(TypeDescription):
 
     @property
     def byte_order(self) -> tuple[int, ...]:
-        """Positions of the fields as they follow each other in the bytes: a POJO's are sorted like Java strings."""
+        """Return positions of the fields as they follow each other in the bytes: a POJO's are sorted like
+        Java strings.
+        """
         if self.kind is not StructKind.POJO:
             return tuple(range(len(self.types)))
         return tuple(sorted(range(len(self.types)), key=lambda i: self.names[i].encode("utf-16-be", "surrogatepass")))
@@ -154,7 +156,7 @@ class Array(TypeDescription):
 
     @property
     def content(self) -> TypeDescription:
-        """What follows an element's presence byte, which takes the place of NULLABLE's own flag."""
+        """Return the type that follows an element's presence byte, which takes the place of NULLABLE's own flag."""
         return self.element.element if isinstance(self.element, Nullable) else self.element
 
 

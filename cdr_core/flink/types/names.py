@@ -8,5 +8,5 @@ PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 
 def quote(name: str) -> str:
-    """The name as it must be written so that it parses back."""
+    """Return the name as it must be written so that it parses back."""
     return name if PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""From a job spec's text to a type description."""
+"""Parses the text of a type description."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_type(text: str) -> TypeDescription:
 
 
 def _parse(scanner: Scanner, last: bool) -> TypeDescription:
-    """One type. ``last`` says that nothing follows it in the record, so that it may be OPAQUE."""
+    """Parse one type. ``last``: nothing follows it in the record, so it may be OPAQUE."""
     scanner.enter()
     if scanner.token.kind != "word":
         scanner.expected("a type")
@@ -76,7 +76,7 @@ def _nullable(scanner: Scanner, last: bool) -> Nullable:
     column = scanner.token.column
     element = _parse(scanner, last)
     if isinstance(element, Nullable):
-        scanner.refuse("NULLABLE inside NULLABLE says nothing more", column, "write it once")
+        scanner.refuse("NULLABLE inside NULLABLE has no effect", column, "write it once")
     scanner.need(">")
     return Nullable(element)
 
@@ -133,7 +133,7 @@ def _refuse_after_opaque(scanner: Scanner, column: int) -> None:
 
 
 def takes_the_rest(description: TypeDescription) -> bool:
-    """Does the description end in OPAQUE, so that nothing can follow it?"""
+    """Return whether the description ends in OPAQUE, so that nothing can follow it."""
     if isinstance(description, Scalar):
         return description.kind is Kind.OPAQUE
     if isinstance(description, Nullable):

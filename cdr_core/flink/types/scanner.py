@@ -66,11 +66,11 @@ class Scanner:
         raise SpecRefused(f"type {shown!r}, column {column}: {what}", hint=hint)
 
     def expected(self, what: str) -> NoReturn:
-        """Raise: the present token is not what may stand here."""
+        """Raise because the present token may not stand here."""
         self.refuse(f"expected {what}, found {self.token}", self.token.column, "see the types of the job spec")
 
     def advance(self) -> Token:
-        """The present token; the next one becomes present."""
+        """Return the present token; the next one becomes present."""
         token = self.token
         self.token = self._next()
         return token
@@ -110,11 +110,11 @@ class Scanner:
         return self.advance()
 
     def enter(self) -> None:
-        """One level deeper, or refuse; every caller leaves again."""
+        """Go one level deeper, or refuse; every caller leaves again."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.refuse(f"nested deeper than {MAX_DEPTH} types", self.token.column, "flatten it or use OPAQUE")
 
     def leave(self) -> None:
-        """One level up."""
+        """Go one level up."""
         self.depth -= 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 from cdr_core.flink.types.names import quote
 
 MAX_LENGTH = 2**31 - 1
-"""What STRING and BYTES stand for: VARCHAR and VARBINARY of this length."""
+"""STRING and BYTES are VARCHAR and VARBINARY of this length."""
 COMPACT_DECIMAL = 18
 """Up to this precision a decimal is one long in its slot; above, bytes in the variable part."""
 COMPACT_TIMESTAMP = 3
@@ -118,12 +118,12 @@ class SqlType:
 
     @property
     def width(self) -> int:
-        """Bytes of an array's element, and how much of its eight a row's slot uses."""
+        """Return the number of bytes of an array's element, and how much of its eight a row's slot uses."""
         return _WIDTHS.get(self.kind, 8)
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type that holds every value of this one.
+        """Return the Arrow type that holds every value of this one.
 
         Where none does (TIME for the tables we write to, timestamps finer than microseconds), it is ISO-8601 text;
         intervals are their months or milliseconds; RAW and VARIANT stay bytes.
@@ -146,10 +146,10 @@ class SqlType:
 
 
 def fields_text(names: tuple[str, ...], types: tuple[SqlType, ...]) -> str:
-    """``name TYPE, name TYPE``, names quoted where they need it."""
+    """Return ``name TYPE, name TYPE``, names quoted where they need it."""
     return ", ".join(f"{quote(name)} {type_.text}" for name, type_ in zip(names, types, strict=True))
 
 
 def struct_type(names: tuple[str, ...], types: tuple[SqlType, ...]) -> pa.StructType:
-    """The Arrow struct of such fields, in their order."""
+    """Return the Arrow struct of such fields, in their order."""
     return pa.struct([pa.field(name, type_.arrow_type) for name, type_ in zip(names, types, strict=True)])

@@ -28,7 +28,7 @@ _MILLI_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def parse_sql_fields(scanner: Scanner, close: str) -> tuple[tuple[str, ...], tuple[SqlType, ...]]:
-    """``name TYPE, …`` up to and with the closing sign; at least one, no name twice."""
+    """Parse ``name TYPE, …`` up to and with the closing sign; at least one, no name twice."""
     names: list[str] = []
     types: list[SqlType] = []
     while True:
@@ -49,7 +49,7 @@ def parse_sql_fields(scanner: Scanner, close: str) -> tuple[tuple[str, ...], tup
 
 
 def parse_sql(scanner: Scanner) -> SqlType:
-    """One type with an optional NOT NULL or NULL behind it, which changes nothing in the bytes."""
+    """Parse one type with an optional NOT NULL or NULL behind it, which changes nothing in the bytes."""
     scanner.enter()
     if scanner.token.kind != "word":
         scanner.expected("a Flink SQL type")
@@ -137,7 +137,7 @@ def _timestamp_ltz(scanner: Scanner) -> SqlType:
 
 
 def _interval(scanner: Scanner) -> SqlType:
-    """Any interval: months or milliseconds, whatever the units' digits."""
+    """Parse any interval: months or milliseconds, whatever the units' digits."""
     units = []
     while True:
         word = scanner.token.value.upper() if scanner.token.kind == "word" else ""
@@ -155,7 +155,7 @@ def _interval(scanner: Scanner) -> SqlType:
 
 
 def _raw(scanner: Scanner) -> SqlType:
-    """``RAW('class', 'snapshot')``: both are only names to us, the value stays bytes."""
+    """Parse ``RAW('class', 'snapshot')``: both are kept as text only, the value stays bytes."""
     if scanner.take("("):
         while scanner.token.kind == "literal":
             scanner.advance()

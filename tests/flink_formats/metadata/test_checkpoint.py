@@ -78,7 +78,7 @@ def test_an_unknown_operator_is_refused_with_the_known_ones() -> None:
 
 def test_a_name_that_two_operators_have_is_refused_with_their_ids() -> None:
     checkpoint = _checkpoint(OperatorState("ab" * 16, 1, 1, name="Map"), OperatorState("cd" * 16, 1, 1, name="Map"))
-    with pytest.raises(SpecRefused, match=f"2 operators answer to 'Map' .*{'ab' * 16}, {'cd' * 16}"):
+    with pytest.raises(SpecRefused, match=f"2 operators have the name 'Map' .*{'ab' * 16}, {'cd' * 16}"):
         checkpoint.operator("Map")
 
 
