@@ -24,9 +24,8 @@ from cdr_core.flink.metadata import (
     OperatorState,
 )
 from cdr_core.flink.state.changelog_bundle import OLDEST_BUNDLE, bundle, overlapping, parts_of, range_of
-from cdr_core.flink.state.file_names import name_of
 from cdr_core.flink.state.snapshots import LONGEST_HEAD, FullHandle, Snapshot, merge_snapshots
-from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write
+from cdr_core.flink.state.streams import LEAVE_TO_FLINK, Read, Stream, Write, name_of
 
 ASYNCHRONOUS: Final = struct.pack(">iiH", 4, 1, 16) + b"KEYED_STATE_TYPE"
 """In the head of an incremental snapshot: a state of the kind (4) that only asynchronous access (ForSt) writes. Flink

@@ -26,9 +26,8 @@ from cdr_core.flink.metadata import (
     OperatorStateHandle,
 )
 from cdr_core.flink.metadata.operators import MODE_BROADCAST, MODE_UNION
-from cdr_core.flink.state.file_names import name_of
 from cdr_core.flink.state.headers import Head, merge_heads
-from cdr_core.flink.state.streams import Positions, Read, Stream, Write, ends_of, runs
+from cdr_core.flink.state.streams import Positions, Read, Stream, Write, ends_of, name_of, runs
 
 LONGEST_HEAD: Final = 16 << 20
 """Bytes; the head of a file is read into memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
@@ -18,6 +19,8 @@ from cdr_core.flink.metadata import (
     RelativeFile,
     StreamHandle,
 )
+
+_NAMES: Final = uuid.UUID("2b1f5c8e-6f0d-5b0e-9a39-5c1d9cf0a7d4")
 
 CHUNK: Final = 1 << 20
 """Bytes in memory at a time, whatever the size of the state."""
@@ -131,3 +134,8 @@ def runs(starts: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
 
 def _name(handle: InlineBytes | StateFile) -> str:
     return f"_metadata ({handle.name})" if isinstance(handle, InlineBytes) else handle.path
+
+
+def name_of(operator_id: str, kind: str, index: int, parallelism: int) -> str:
+    """Return a UUID as a file name, like Flink's; the same whenever the same state is distributed in the same way."""
+    return str(uuid.uuid5(_NAMES, f"{operator_id}/{kind}/{index}/{parallelism}"))
