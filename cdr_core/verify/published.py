@@ -129,7 +129,7 @@ def _check_receipt(
     if stated["metadata_sha256"] != target.sha256:
         yield Difference(Kind.CHANGED, "_metadata is not the one that was published: its SHA-256 is not the receipt's")
     if claim is None:
-        yield Difference(Kind.RECEIPT, "the claim of the publication is missing beside the output")
+        yield Difference(Kind.RECEIPT, "nothing beside the output shows that it was published: its claim is missing")
         return
     for name in _SHARED:
         if stated.get(name, []) != claim.get(name, []):

@@ -317,7 +317,7 @@ def test_a_manifest_that_miscounts_is_said(recovered: Recovered, tmp_path: Path)
     manifest["files"][0]["records"] += 1
     ours.manifest.write_text(json.dumps(manifest))
     (difference,) = ours.verify().differences
-    assert "its table says" in difference.what
+    assert "its table states" in difference.what
 
 
 def test_an_output_without_a_manifest_is_unreadable_and_not_empty(recovered: Recovered, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_chunk_that_shrank_to_a_records_border_is_damage_and_not_a_smaller_cha
     with pytest.raises(CorruptChannelState, match=f"{says}.*quarantine") as caught:
         scan_channel(plan_of(checkpoint), 0)
     assert (caught.value.where.subtask, caught.value.where.channel) == (0, 0)
-    with pytest.raises(CorruptChannelState, match=f"have {len(ONE) + 4} bytes, its handle says {len(ONE + TWO) + 4}"):
+    with pytest.raises(CorruptChannelState, match=f"have {len(ONE) + 4} bytes, its handle states {len(ONE + TWO) + 4}"):
         seen_independently(checkpoint)
 
 
