@@ -2,7 +2,7 @@
 
 Numba keeps what it compiled from one process to the next, and compiles a kernel anew when the file of that kernel has
 changed; that a kernel in another file changed, which the first one has taken in, it does not notice. So every state of
-this package has a cache of its own: after an update nobody runs half of the version before.
+this package has a cache of its own: after an update no process runs parts of the previous version.
 """
 
 # Numba makes its settings when it is imported, from the environment.
@@ -20,7 +20,7 @@ from numba.core import config
 
 
 def state_of(sources: Mapping[str, bytes]) -> str:
-    """A name for the package as it is, from its modules by their names."""
+    """Return a name for the package as it is, from its modules by their names."""
     digest = hashlib.sha256()
     for name, source in sorted(sources.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)
@@ -28,13 +28,13 @@ def state_of(sources: Mapping[str, bytes]) -> str:
 
 
 def _sources() -> dict[str, bytes]:
-    """Also where the package lies in an archive."""
+    """Return the package's sources, also from an archive."""
     return {each.name: each.read_bytes() for each in files(__name__).iterdir() if each.name.endswith(".py")}
 
 
 def kept_in() -> Path | None:
-    """Where Numba would keep it: as it was told, else beside the modules, else with the user's other caches, if the
-    user has a home at all.
+    """Return Numba's cache directory: as configured, else beside the modules, else among the user's other caches, if
+    the user has a home.
     """
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)

@@ -2,7 +2,7 @@
 
 A channel of a large job holds a few hundred bytes, so a kernel call per channel costs more than the work. Here a batch
 of channels lies in one buffer, one behind another, with the end of each; or its chunks are named by their addresses.
-Whatever is doubtful about a channel is only noted: the careful way, one channel at a time, says what is wrong.
+Doubtful channels are only marked: the reader of single channels then reports what is wrong.
 """
 
 # What is an int to mypy has a machine type for numba, so these would be wrong either way.
@@ -29,7 +29,7 @@ from cdr_core.kernels.frames import (
 from cdr_core.kernels.raw_memory import address_of, load_be32, load_be64, load_byte, store_be64
 
 HEADER_BYTES = 4
-"""A channel-state stream begins with its version, 0."""
+"""Version that a channel-state stream begins with."""
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -105,7 +105,8 @@ def locate_chunks(
 def place_side(
     rows: Longs, first: Longs, addresses: Longs, lengths: Longs, at: Longs, address: Longs, length: Longs
 ) -> None:
-    """Put the chunks of one side of every channel, as `locate_chunks` listed them, to where ``at`` says, and move it.
+    """Put the chunks of one side of every channel, as `locate_chunks` listed them, at the places ``at``, and advance
+    these.
 
     A channel whose ``at`` is negative is left out.
     """
@@ -169,7 +170,7 @@ def gather_runs(
 
 @njit(forceinline=True)
 def _frame_end(memory: Any, at: int, limit: int) -> int:
-    """The end of the whole and legal frame that begins at ``at``; −1 where there is none before ``limit``."""
+    """Return the end of the whole and legal frame that begins at ``at``; −1 where there is none before ``limit``."""
     start = at + LENGTH_BYTES
     if start > limit:
         return -1
@@ -248,7 +249,7 @@ def scan_lines(
     kinds: Longs,
     fingerprints: Bytes,
 ) -> int:
-    """As :func:`scan_channels` and :func:`fold_lines` together, in one pass over the bytes.
+    """Do :func:`scan_channels` and :func:`fold_lines` together, in one pass over the bytes.
 
     There may be at most as many elements as ``starts`` has room for; a piece that has more counts as damaged.
     """
@@ -280,7 +281,9 @@ def scan_lines(
 def last_words(
     data: Bytes, starts: Longs, tags: Tags, first: Longs, watermark: Longs, has_watermark: Tags, status: Longs
 ) -> None:
-    """Per channel the last watermark, if it has one, and the last watermark status; what it has none of is kept."""
+    """Store per channel the last watermark and the last watermark status; entries of channels without one stay
+    unchanged.
+    """
     memory = address_of(data)
     for c in range(first.shape[0] - 1):
         for j in range(first[c], first[c + 1]):
@@ -316,7 +319,7 @@ def select_channels(
     """Runs, folds and counts of whole channels; how many runs, which are in the order in which they begin.
 
     The elements of channel c are ``first[c]`` to ``first[c + 1]``, its bytes begin at ``data[begins[c]]``, and its
-    lines are ``line_first[c]`` to ``line_first[c + 1]``. ``lanes[i]`` says which of these lines a record belongs to; an
+    lines are ``line_first[c]`` to ``line_first[c + 1]``. ``lanes[i]`` is the line a record belongs to; an
     element of another kind goes to every line that carries its tag. ``kept`` and ``left`` count by channel and tag the
     other elements that at least one line was given, and that none was. ``latest`` is scratch, one entry a line, all −1.
     """
@@ -410,7 +413,7 @@ def join_sums(group: Longs, sums: Words, powers: Words, joined: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def chain_powers(base: int, lengths: Words, powers: Words) -> None:
-    """``base ** lengths[i]`` modulo 2**64."""
+    """Compute ``base ** lengths[i]`` modulo 2**64."""
     for i in range(lengths.shape[0]):
         result, factor, left = uint64(1), uint64(base), lengths[i]
         while left > 0:

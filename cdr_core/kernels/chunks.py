@@ -1,4 +1,4 @@
-"""The chunks of one channel in a channel-state stream: where each has its payload."""
+"""The chunks of one channel in a channel-state stream: the position of each payload."""
 
 # mypy: disable-error-code="untyped-decorator, misc"
 
@@ -23,10 +23,10 @@ Longs = npt.NDArray[np.int64]
 def read_extents(
     source: npt.NDArray[np.uint8], offsets: Longs, base: int, size: int, version: int, starts: Longs, lengths: Longs
 ) -> bool:
-    """Fill where the chunk at each offset has its payload, and its bytes; whether everything is as it should be.
+    """Store position and length of the payload of the chunk at each offset; return whether everything is valid.
 
-    The stream begins at ``source[base]`` and has ``size`` bytes, which are there. What is wrong, if anything is, the
-    caller has to find out: this is for the many small channels of which nothing is.
+    The stream begins at ``source[base]`` and has ``size`` bytes, which are there. The caller has to find out what is
+    invalid: this kernel is for the many small channels without damage.
     """
     if base < 0 or size < HEADER_BYTES or base + size > source.shape[0]:
         return False

@@ -13,7 +13,7 @@ from cdr_core.kernels.decode_text import write_digits
 from cdr_core.kernels.raw_memory import load_be32
 
 MAX_BYTES = 4096
-"""Of a magnitude: converting takes time quadratic in it, and nobody reads more digits (here 9864)."""
+"""Limit of a magnitude: converting takes quadratic time, and longer numbers (over 9864 digits) are of no use."""
 MAX_DIGITS = 9880
 EXTRA_TEXT = 24
 """Bytes of text beyond the digits: sign, leading zeros or exponent."""
@@ -27,7 +27,7 @@ Offsets = npt.NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def load_limbs(data: Bytes, at: int, size: int, limbs: npt.NDArray[np.uint32]) -> tuple[int, bool]:
-    """Two's complement big-endian bytes as a magnitude of 32-bit limbs, lowest first: (limbs, negative)."""
+    """Load two's complement big-endian bytes as a magnitude of 32-bit limbs, lowest first: (limbs, negative)."""
     count = (size + 3) // 4
     negative = data[at] >= 0x80
     carry = uint64(1 if negative else 0)
@@ -48,7 +48,7 @@ def load_limbs(data: Bytes, at: int, size: int, limbs: npt.NDArray[np.uint32]) -
 
 @njit(cache=True, nogil=True)
 def write_magnitude(limbs: npt.NDArray[np.uint32], count: int, groups: npt.NDArray[np.uint32], digits: Bytes) -> int:
-    """The limbs' decimal digits; how many. The limbs are used up."""
+    """Write the limbs' decimal digits; return how many. The limbs are consumed."""
     found = 0
     while count > 0:
         rest = uint64(0)
@@ -71,7 +71,7 @@ def write_magnitude(limbs: npt.NDArray[np.uint32], count: int, groups: npt.NDArr
 
 @njit(cache=True, nogil=True)
 def write_decimal(digits: Bytes, count: int, scale: int, out: Bytes, used: int) -> int:
-    """Digits with their point: plain where Java writes it so, else with an exponent; where it ends."""
+    """Write digits with their point, plain where Java does so, else with an exponent; return where the text ends."""
     exponent = count - 1 - scale
     if scale >= 0 and exponent >= -6:
         whole = count - scale

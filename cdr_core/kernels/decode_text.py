@@ -18,7 +18,7 @@ from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64
 from cdr_core.kernels.values import LONE_SURROGATE, OK, write_utf8
 
 INSTANT, MILLIS, TIMESTAMP, LOCALDATE, LOCALTIME, LOCALDATETIME = 0, 1, 2, 3, 4, 5
-"""How the bytes of a date or time are laid out; MILLIS is java.util.Date and java.sql's Date and Time."""
+"""Layouts of a date or time; MILLIS is java.util.Date and java.sql's Date and Time."""
 
 MAX_TIME_TEXT = 40
 """Bytes of the longest text."""
@@ -34,7 +34,7 @@ Offsets = npt.NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def write_digits(value: int, width: int, out: Bytes, used: int) -> int:
-    """A number that is not negative, with leading zeros up to the width; where it ends."""
+    """Write a number that is not negative, with leading zeros up to the width; return where it ends."""
     digits = width
     rest = value
     for _ in range(width):
@@ -50,7 +50,7 @@ def write_digits(value: int, width: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_date(year: int, month: int, day: int, out: Bytes, used: int) -> int:
-    """Year, month, day; where it ends."""
+    """Write year, month, day; return where the text ends."""
     if year < 0:
         out[used] = 45
         used += 1
@@ -66,7 +66,7 @@ def write_date(year: int, month: int, day: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_time(second_of_day: int, nanos: int, out: Bytes, used: int) -> int:
-    """Hours, minutes, seconds and the fraction if there is one; where it ends."""
+    """Write hours, minutes, seconds and the fraction if there is one; return where the text ends."""
     used = write_digits(second_of_day // 3600, 2, out, used)
     out[used] = 58
     used = write_digits(second_of_day // 60 % 60, 2, out, used + 1)
@@ -84,7 +84,7 @@ def write_time(second_of_day: int, nanos: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_moment(seconds: int, nanos: int, zone: bool, out: Bytes, used: int) -> int:
-    """Seconds since 1970 as date and time in UTC; where it ends."""
+    """Write seconds since 1970 as date and time in UTC; return where the text ends."""
     days = seconds // 86400
     # The civil calendar from a day number, in eras of 400 years that begin on 1 March.
     shifted = days + 719468
@@ -106,7 +106,7 @@ def write_moment(seconds: int, nanos: int, zone: bool, out: Bytes, used: int) ->
 
 @njit(cache=True, nogil=True)
 def is_date(year: int, month: int, day: int) -> bool:
-    """Does the date exist in Java's calendar?"""
+    """Return whether the date exists in Java's calendar."""
     if abs(year) > _MAX_YEAR or month < 1 or month > 12 or day < 1 or day > 31:
         return False
     if month == 2:
@@ -117,26 +117,26 @@ def is_date(year: int, month: int, day: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def is_null_date(data: Bytes, at: int) -> bool:
-    """The year no date has, and the two bytes Flink puts behind it."""
+    """Return whether the bytes are the null of a date: a year that no date has, and two more bytes."""
     return np.int32(load_be32(data, at)) == _NULL_32 and load_be16(data, at + 4) == 0x8000
 
 
 @njit(cache=True, nogil=True)
 def is_null_time(data: Bytes, at: int) -> bool:
-    """The hour no time has, and the six bytes Flink puts behind it."""
+    """Return whether the bytes are the null of a time: an hour that no time has, and six more bytes."""
     return data[at] == 0x80 and load_be16(data, at + 1) == 0x8000 and load_be32(data, at + 3) == 0x80000000
 
 
 @njit(cache=True, nogil=True)
 def write_local_date(data: Bytes, at: int, out: Bytes, used: int) -> int:
-    """i32 year, i8 month, i8 day; where the text ends, or −1 if there is no such date."""
+    """Write i32 year, i8 month, i8 day as text; return where it ends, or −1 if there is no such date."""
     year, month, day = np.int64(np.int32(load_be32(data, at))), np.int64(data[at + 4]), np.int64(data[at + 5])
     return write_date(year, month, day, out, used) if is_date(year, month, day) else -1
 
 
 @njit(cache=True, nogil=True)
 def write_local_time(data: Bytes, at: int, out: Bytes, used: int) -> int:
-    """i8 hour, i8 minute, i8 second, i32 nanos; where the text ends, or −1 if there is no such time."""
+    """Write i8 hour, i8 minute, i8 second, i32 nanos as text; return where it ends, or −1 if there is no such time."""
     hour, minute, second = np.int64(data[at]), np.int64(data[at + 1]), np.int64(data[at + 2])
     nanos = np.int64(load_be32(data, at + 3))
     if hour > 23 or minute > 59 or second > 59 or nanos > 999_999_999:
@@ -146,7 +146,7 @@ def write_local_time(data: Bytes, at: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_instant(data: Bytes, at: int, out: Bytes, used: int) -> int:
-    """i64 seconds, i32 nanos; where the text ends, −1 no such instant, −2 null."""
+    """Write i64 seconds, i32 nanos as text; return where it ends, −1 no such instant, −2 null."""
     seconds, nanos = np.int64(load_be64(data, at)), np.int64(np.int32(load_be32(data, at + 8)))
     if seconds == _NULL_64 and nanos == _NULL_32:
         return -2
@@ -157,7 +157,9 @@ def write_instant(data: Bytes, at: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_timestamp(data: Bytes, at: int, out: Bytes, used: int) -> int:
-    """i64 millis, i32 nanos of the second, which repeat the millis' fraction; −1 if they do not, −2 null."""
+    """Write i64 millis, i32 nanos of the second, which repeat the millis' fraction; return where the text ends, −1 if
+    they do not, −2 null.
+    """
     millis, nanos = np.int64(load_be64(data, at)), np.int64(np.int32(load_be32(data, at + 8)))
     if millis == _NULL_64:
         return -2 if nanos == 0 else -1
@@ -169,7 +171,7 @@ def write_timestamp(data: Bytes, at: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def write_layout(data: Bytes, at: int, layout: int, out: Bytes, used: int) -> int:
-    """One value of the layout; where its text ends, −1 no such value, −2 null."""
+    """Write one value of the layout; return where its text ends, −1 no such value, −2 null."""
     if layout == INSTANT:
         return write_instant(data, at, out, used)
     if layout == MILLIS:
@@ -217,7 +219,7 @@ def gather_times(data: Bytes, positions: Positions, layout: int, offsets: Offset
 def gather_characters(
     data: Bytes, positions: Positions, replace: bool, offsets: Offsets, out: Bytes
 ) -> tuple[int, int, int, int]:
-    """Java chars as UTF-8; results and ``replace`` as in ``gather_strings``. ``out`` has three bytes an entry."""
+    """Write Java chars as UTF-8; results and ``replace`` as in ``gather_strings``. ``out`` has three bytes an entry."""
     used = 0
     replaced = 0
     for i in range(positions.shape[0]):

@@ -22,13 +22,13 @@ from cdr_core.kernels.raw_memory import load_be32, load_byte, load_le64
 
 END, STOP, SKIP, FIXED, STRING, BYTES, BIG, DECIMAL, REST = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MASK, BIT, FLAG, POJO, MARK, LIST, NEXT = 9, 10, 11, 12, 13, 14, 15
-"""Operations; what a to e mean is said where each is run."""
+"""Operations; the code that runs each one explains its arguments a to e."""
 
 FIELDS = 6
 """Columns of a program."""
 
 OK, PAST_END, LEFT_OVER, BAD_LENGTH, BAD_FLAG, SUBCLASS, BAD_MASK = 0, 1, 2, 3, 4, 5, 6
-"""Why a record stopped the walk."""
+"""Reasons why a record stops the walk."""
 
 _HIGH_BITS = uint64(0x8080808080808080)
 _ALL_BITS = uint64(0xFFFFFFFFFFFFFFFF)
@@ -36,7 +36,7 @@ _ALL_BITS = uint64(0xFFFFFFFFFFFFFFFF)
 
 @intrinsic
 def count_ones(typingctx, word):  # type: ignore[no-untyped-def]
-    """Set bits of a 64-bit word."""
+    """Count the set bits of a 64-bit word."""
 
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.ctpop(arguments[0])
@@ -46,7 +46,9 @@ def count_ones(typingctx, word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def skip_units(data: npt.NDArray[np.uint8], at: int, end: int, units: int) -> int:
-    """Where ``units`` varints end, or −1. Only a varint's last byte has its top bit clear, so bytes are counted."""
+    """Return where ``units`` varints end, or −1. Only a varint's last byte has its top bit clear, so bytes
+    are counted.
+    """
     while units >= 32 and at + 32 <= end:  # plain ASCII in large steps, up to the first that is not
         low, high = load_le64(data, at) | load_le64(data, at + 8), load_le64(data, at + 16) | load_le64(data, at + 24)
         if (low | high) & _HIGH_BITS != 0:
@@ -72,7 +74,7 @@ def skip_units(data: npt.NDArray[np.uint8], at: int, end: int, units: int) -> in
 
 @njit(cache=True, nogil=True)
 def read_length(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """A string's leading varint and where it ends; −1 where there is none, or a longer one than Flink writes."""
+    """Return a string's leading varint and where it ends; −1 where there is none, or a longer one than Flink writes."""
     value = np.int64(0)
     for shift in range(0, 35, 7):
         if at >= end:
@@ -87,7 +89,9 @@ def read_length(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, in
 
 @njit(cache=True, nogil=True)
 def skip_big(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """(where a BigInteger ends, reason it does not); its leading i32 is 0 null, 1 to 3 a constant, else bytes + 4."""
+    """Return (where a BigInteger ends, reason it does not); its leading i32 is 0 null, 1 to 3 a constant, else bytes +
+    4.
+    """
     if at + 4 > end:
         return at, PAST_END
     header = np.int64(np.int32(load_be32(data, at)))
@@ -113,7 +117,7 @@ def walk(  # noqa: C901 - an interpreter: one branch an operation, and a call ea
 ) -> int:
     """Run the program over every record; the index of the first record that does not fit, or −1.
 
-    ``cursors[s]`` is where slot s is written next in ``slots``; without ``store`` it only counts. A failure says
+    ``cursors[s]`` is where slot s is written next in ``slots``; without ``store`` it only counts. A failure is
     (reason, row of the program, byte offset); what was stored of that record is void.
     """
     for i in range(starts.shape[0]):

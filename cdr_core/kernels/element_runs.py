@@ -18,7 +18,7 @@ from cdr_core.kernels.frames import LENGTH_BYTES
 from cdr_core.kernels.raw_memory import address_of, load_le64, store_64
 
 LANE, END, POSITION = 0, 1, 2
-"""Of a stretch of records the lane; one other element has the number of lanes and its tag added up."""
+"""The lane of a stretch of records; a stretch of one other element has the number of lanes plus its tag."""
 STRETCH_FIELDS = 3
 STRETCH_BYTES = 8 * STRETCH_FIELDS
 _CURSOR_BYTES = 16
@@ -73,7 +73,7 @@ def place_runs(
     """Runs of consecutive stretches, in the order of their lanes; the first begins at ``start``, ``position``.
 
     The rows of ``columns`` are start, end (logical bytes, length fields included), first position, elements. By lane,
-    ``cursors`` says where the next run goes and where the latest ends (−1 = there is none): a stretch that begins there
+    ``cursors`` has the next run's place and the latest's end (−1 = there is none): a stretch that begins there
     makes it longer. An element that is no record goes to every lane that carries its tag.
 
     ``sizes`` is added to by lane: records and their raw bytes. ``counts`` is added to by tag, of other elements: a row
@@ -101,7 +101,7 @@ def place_runs(
 
 @njit(forceinline=True)
 def _extend(cursor: int, rows: int, stride: int, start: int, end: int, position: int, elements: int) -> None:
-    """One stretch to the lane of this cursor; cursor and rows are addresses."""
+    """Append one stretch to the lane of this cursor; cursor and rows are addresses."""
     at = np.int64(load_le64(cursor, 0))
     if np.int64(load_le64(cursor, 8)) == start:
         latest = rows + 8 * (at - 1)

@@ -33,7 +33,7 @@ Memory = Any
 """An array, or its address."""
 
 Word = Any
-"""A 64-bit word inside a kernel; numba knows its type, mypy has no name for it."""
+"""A 64-bit word inside a kernel; numba knows its type, mypy does not."""
 
 SEED_A = 0x9E3779B97F4A7C15
 SEED_B = 0xC2B2AE3D27D4EB4F
@@ -53,9 +53,9 @@ _MIX_A, _MIX_B, _CHAIN = uint64(MIX_A), uint64(MIX_B), uint64(CHAIN)
 FOLD_COLUMNS = 5
 ROW_BYTES = 8 * FOLD_COLUMNS
 FINGERPRINT_BYTES = 16
-"""Of one record: both hash words, each big-endian, so that its hexadecimal digits are those of the words."""
+"""Layout of one record's fingerprint: both hash words, big-endian, so that its hexadecimal digits are the words'."""
 NO_FINGERPRINTS = np.empty(0, np.uint8)
-"""For a kernel whose caller does not want them."""
+"""Passed to a kernel whose caller does not want them."""
 SIZES = slice(3, 5)
 """The columns of a fold that count: records and raw bytes."""
 
@@ -74,7 +74,7 @@ def _mix(value: Word) -> Word:
 
 @njit(cache=True, nogil=True)
 def _short_word(data: Memory, at: int, end: int) -> Word:
-    """Up to 7 bytes one by one. Rare, and a function of its own: in place it would be longer than all around it."""
+    """Return a word of up to 7 bytes, loaded one by one. Rare, so not inlined: the code would exceed its caller's."""
     word = uint64(0)
     for i in range(at, end):
         word |= uint64(load_byte(data, i)) << uint64(8 * (i - at))
@@ -83,7 +83,9 @@ def _short_word(data: Memory, at: int, end: int) -> Word:
 
 @njit(forceinline=True)
 def _tail_word(data: Memory, begin: int, at: int, end: int) -> Word:
-    """The last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a word or longer."""
+    """Return the last 1 to 7 bytes of a record that begins at ``begin``; one load where the record is a
+    word or longer.
+    """
     if end - begin >= 8:
         return load_le64(data, end - 8) >> uint64(8 * (8 - (end - at)))
     return _short_word(data, at, end)
@@ -91,7 +93,9 @@ def _tail_word(data: Memory, begin: int, at: int, end: int) -> Word:
 
 @njit(forceinline=True)
 def _finish(data: Memory, begin: int, at: int, end: int, a: Word, b: Word) -> tuple[Word, Word]:
-    """Both hash words, from the state after the bytes up to ``at``, which is a multiple of two words from the start."""
+    """Return both hash words, from the state after the bytes up to ``at``, which is a multiple of two words from the
+    start.
+    """
     while at + 32 <= end:
         a = rotate_left((a ^ load_le64(data, at)) * _PRIME_A, 31)
         b = rotate_left((b ^ load_le64(data, at + 8)) * _PRIME_B, 29)
@@ -119,20 +123,22 @@ def _begin(length: int) -> tuple[Word, Word]:
 
 @njit(forceinline=True)
 def hash_words(data: Memory, start: int, end: int) -> tuple[Word, Word]:
-    """Both hash words of ``data[start:end]``, inside another kernel."""
+    """Return both hash words of ``data[start:end]``, inside another kernel."""
     a, b = _begin(end - start)
     return _finish(data, start, start, end, a, b)
 
 
 @njit(cache=True, nogil=True)
 def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
-    """Both hash words of ``data[start:end]``; the caller has checked the bounds."""
+    """Return both hash words of ``data[start:end]``; the caller has checked the bounds."""
     return hash_words(address_of(data), start, end)
 
 
 @njit(forceinline=True)
 def hash_two(data: Memory, start: int, end: int, next_start: int, next_end: int) -> tuple[Word, Word, Word, Word]:
-    """The hash words of two records: a word of one has to wait for the word before it, not for the other record."""
+    """Return the hash words of two records: a word of one has to wait for the word before it, not for the
+    other record.
+    """
     a, b = _begin(end - start)
     c, d = _begin(next_end - next_start)
     common = min(end - start, next_end - next_start) & ~15
@@ -204,7 +210,7 @@ def fold_fingerprints(
     lanes: npt.NDArray[np.int64],
     sums: npt.NDArray[np.uint64],
 ) -> None:
-    """As :func:`fold_records` for records of which only fingerprints and lengths are known."""
+    """Fold records of which only fingerprints and lengths are known, as :func:`fold_records`."""
     words, rows = address_of(fingerprints), address_of(sums)
     for i in range(lanes.shape[0]):
         first = load_be64(words, FINGERPRINT_BYTES * i)
@@ -216,7 +222,7 @@ def fold_fingerprints(
 def first_other(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], fingerprints: npt.NDArray[np.uint8]
 ) -> int:
-    """The first record ``data[offsets[i]:offsets[i + 1]]`` that has another fingerprint; −1 = none has."""
+    """Return the first record ``data[offsets[i]:offsets[i + 1]]`` that has another fingerprint; −1 = none has."""
     memory, words = address_of(data), address_of(fingerprints)
     for i in range(offsets.shape[0] - 1):
         first, second = hash_words(memory, offsets[i], offsets[i + 1])
@@ -272,5 +278,5 @@ def fold_elements(
 
 
 def join_chains(left: int, right: int, right_length: int) -> int:
-    """The chain of two sequences in a row."""
+    """Return the chain of two sequences in a row."""
     return (left * pow(CHAIN, right_length, 1 << 64) + right) & MASK

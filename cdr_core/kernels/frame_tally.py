@@ -34,7 +34,9 @@ Memory = Any
 
 @njit(forceinline=True)
 def _end_of(data: Memory, at: int, size: int) -> int:
-    """Where the frame at ``at`` ends; NONE where there is no whole frame that can be one. As `scan_frames` decides."""
+    """Return where the frame at ``at`` ends; NONE where there is no whole frame that can be one. As `scan_frames`
+    decides.
+    """
     if at + LENGTH_BYTES > size:
         return NONE
     length: Any = np.int64(np.int32(load_be32(data, at)))
@@ -52,7 +54,7 @@ def tally_frames(
     `fold_elements` adds.
 
     Returns (elements, bytes they take, where the last watermark begins, where the last watermark status begins): of
-    these the element, not its length field; NONE where there is none. Who wants all of the bytes compares the second.
+    these the element, not its length field; NONE where there is none. Callers that want all bytes compare the second.
     """
     memory, row = address_of(data), address_of(sums)
     at, count, watermark, status = 0, 0, NONE, NONE

@@ -31,10 +31,10 @@ LENGTH_BYTES = 4
 SMALLEST_FRAME = LENGTH_BYTES + 1
 
 OK, FULL, BAD_LENGTH, BAD_TAG, BAD_ELEMENT, CUT_SHORT, BAD_STATUS, BAD_ATTRIBUTES = 0, 1, 2, 3, 4, 5, 6, 7
-"""How a scan ended: input used up, output arrays full, or the first frame that cannot be one."""
+"""Results of a scan: input used up, output arrays full, or the first frame that is impossible."""
 
 ACTIVE, IDLE = 0, -1
-"""What a watermark status says; Flink has no others."""
+"""The values of a watermark status; Flink has no others."""
 
 Memory = Any
 """An array of bytes, or its address."""
@@ -45,7 +45,7 @@ _FIXED_BODY = np.array([-1, -1, 9, 29, 5, 2, 13], dtype=np.int64)
 
 @njit(forceinline=True)
 def check_element(data: Memory, start: int, tag: int, length: int) -> int:
-    """Whether an element with this tag can be of this length, and say what it says."""
+    """Return whether an element with this tag can have this length and these contents."""
     if tag >= TAGS:
         return BAD_TAG
     fixed = _FIXED_BODY[tag]
@@ -261,7 +261,7 @@ def gather_chunks(
 def expand_positions(
     run_position: npt.NDArray[np.int64], run_count: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
 ) -> None:
-    """The position of every record of the runs, in order."""
+    """Store the position of every record of the runs, in order."""
     at = 0
     for i in range(run_position.shape[0]):
         for j in range(run_count[i]):

@@ -48,15 +48,15 @@ _SLOT = np.dtype(
         *integers("begin", "end", "first", "empty", "chunk", "chunks", "each", "turn_end"),
     ]
 )
-"""A slot: what was made of its channel, whether that is all (1), the side and the room in its open buffer. In its data:
-where they end, where those begin that no chunk has yet, where output begins (0: not in this batch). Of the piece that
-is being cut: begin, end, the first chunk's length, the number of the empty chunk or −1, the next chunk, chunks, chunks
-a turn, end of the turn.
+"""A slot: how much of its channel was made, whether that is all (1), the side and the room in its open buffer. In its
+data: the end of the elements, the first byte without a chunk, where output begins (0: not in this batch). Of the piece
+that is being cut: begin, end, the first chunk's length, the number of the empty chunk or −1, the next chunk, chunks,
+chunks a turn, end of the turn.
 """
 
 
 class Work(NamedTuple):
-    """What goes on from one window to the next; ``totals`` are channels, elements, records, bytes by exchange."""
+    """State kept from one window to the next; ``totals`` are channels, elements, records, bytes by exchange."""
 
     streams: Stream
     slots: Table
@@ -75,7 +75,7 @@ class Window(NamedTuple):
 
 
 def new_work(pools: Pools, channels: Table, options: Options, turns: Stream) -> Work:
-    """The begin; ``turns`` is the entropy of the order of turns."""
+    """Return the initial state; ``turns`` is the entropy of the order of turns."""
     longest, largest = int(pools.elements["length"].max()), int(channels["size"].max())
     room = min(BATCH, largest) + longest + min(options.buffer, largest + longest)
     streams = np.zeros((SLOTS + 1, STREAM_WORDS), np.uint64)
@@ -170,7 +170,7 @@ def _advance(pools: Pools, channels: Table, options: Options, work: Work, number
 def _make_batch(
     pools: Pools, options: Options, channel: Row, slot: Row, stream: Stream, data: Bytes, totals: Longs
 ) -> int:
-    """Make elements behind the bytes that no chunk has yet; how many the latter are."""
+    """Make elements behind the bytes that no chunk has yet; return the number of these bytes."""
     rest = slot.data_end - slot.rest
     for i in range(rest):
         data[i] = data[slot.rest + i]

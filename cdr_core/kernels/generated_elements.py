@@ -103,7 +103,7 @@ def write_batch(
 def _choose(
     pools: Pools, watermarks: bool, exchange: Row, down: int, size: int, stream: Stream
 ) -> tuple[Longs, int, int]:
-    """Elements with ``size`` bytes or a little more: their numbers, how many of those, their bytes."""
+    """Choose elements with ``size`` bytes or a little more; return their numbers, how many of those, their bytes."""
     begin, end = pools.rows[exchange.first_row + down]
     most = int(size / exchange.mean * 1.05) + 8
     while True:
@@ -125,7 +125,7 @@ def _choose(
 
 @njit()
 def _search(chances: npt.NDArray[np.float64], first: int, last: int, wanted: float) -> int:
-    """The first of these chances that is not below the wanted one, else the last."""
+    """Return the first of these chances that is not below the wanted one, else the last."""
     while first < last:
         middle = (first + last) // 2
         if chances[middle] < wanted:
@@ -147,7 +147,7 @@ def _mix_in_others(stream: Stream, ids: Longs, first: int) -> None:
 
 @njit()
 def _copy(pools: Pools, exchange: Row, ids: Longs, stream: Stream, data: Bytes, at: int) -> None:
-    """The elements one after the other, each payload from a place of its own."""
+    """Copy the elements one after the other, each payload from a place of its own."""
     room = exchange.payload_end - exchange.payload
     for i in range(ids.shape[0]):
         element = pools.elements[ids[i]]

@@ -1,6 +1,6 @@
 """Channel-state handles of ``_metadata``: where they end, what they hold as columns, and finding a channel in these.
 
-These kernels handle the common case only. Where anything is unusual they say so, and the caller uses the reader of
+These kernels handle the common case only. In doubt they return DOUBT, and the caller uses the reader of
 ``flink/metadata``, which decides and words the error.
 """
 
@@ -17,7 +17,7 @@ from numba import njit
 from cdr_core.kernels.raw_memory import address_of, load_be16, load_be32, load_be64, load_byte
 
 DOUBT = -1
-"""In place of a position: the reader of ``flink/metadata`` has to look."""
+"""Returned in place of a position: the reader of ``flink/metadata`` has to decide."""
 
 ROWS, OFFSETS, RUNS = 0, 1, 2
 """Places in ``totals``."""
@@ -34,7 +34,8 @@ Longs = npt.NDArray[np.int64]
 
 
 class Filled(NamedTuple):
-    """What :func:`fill_columns` fills. The rows of ``numbers`` are subtask, a, b, and the run of the handle's stream.
+    """The columns that :func:`fill_columns` fills. The rows of ``numbers`` are subtask, a, b, and the run of the
+    handle's stream.
 
     Channel i lists ``offsets[first[i]:first[i + 1]]``. A run is a sequence of handles with the same stream; ``streams``
     has the begin and the end of its bytes. ``totals`` begins with zeros.
@@ -53,7 +54,8 @@ class Filled(NamedTuple):
 def end_of_handles(
     data: Bytes, at: int, count: int, single: int, merged: int, tagged: bool, room: int, totals: Longs
 ) -> int:
-    """The position behind ``count`` handles from ``at`` on, or DOUBT; ``single`` and ``merged`` are their legal tags.
+    """Return the position behind ``count`` handles from ``at`` on, or DOUBT; ``single`` and ``merged`` are their legal
+    tags.
 
     Adds to ``totals`` how many channels and offsets they have. In DOUBT where decoding one could take more than
     ``room`` bytes of memory.
@@ -80,7 +82,7 @@ def end_of_handles(
 
 @njit(cache=True, nogil=True)
 def end_of_parts(data: Bytes, at: int, count: int, room: int) -> int:
-    """The position behind ``count`` channels of a merged handle, or DOUBT, as :func:`end_of_handles`."""
+    """Return the position behind ``count`` channels of a merged handle, or DOUBT, as :func:`end_of_handles`."""
     end = _end_of_parts(address_of(data), at, np.int64(data.shape[0]), count, np.zeros(2, np.int64))
     return end if _HELD_TIMES * (end - at) + _HELD_MORE <= room else DOUBT
 
@@ -100,7 +102,7 @@ def add_tags(data: Bytes, at: int, count: int, tag: int, tagged: Bytes) -> None:
 
 @njit(cache=True, nogil=True)
 def remove_tags(tagged: Bytes, count: int, tag: int, data: Bytes) -> bool:
-    """The mirror of :func:`add_tags`; False, and nothing of use in ``data``, where a handle has another tag."""
+    """Undo :func:`add_tags`; return False, with ``data`` undefined, where a handle has another tag."""
     memory, end, at, to = address_of(tagged), np.int64(tagged.shape[0]), np.int64(0), np.int64(0)
     totals = np.zeros(2, np.int64)
     for _ in range(count):
@@ -117,7 +119,8 @@ def remove_tags(tagged: Bytes, count: int, tag: int, data: Bytes) -> bool:
 
 @njit(cache=True, nogil=True)
 def fill_columns(data: Bytes, counts: Longs, indexes: Ints, merged: int, filled: Filled) -> bool:
-    """Columns of the tagged handles of several subtasks, which :func:`end_of_handles` has passed; False in doubt.
+    """Fill the columns with tagged handles of several subtasks, which :func:`end_of_handles` has passed. Return False
+    in doubt.
 
     Subtask i has ``counts[i]`` handles and should have the index ``indexes[i]``.
     """
@@ -145,7 +148,7 @@ def fill_columns(data: Bytes, counts: Longs, indexes: Ints, merged: int, filled:
 
 @njit(cache=True, nogil=True)
 def ascends(subtask: Ints, a: Ints, b: Ints) -> bool:
-    """Whether every (subtask, a, b) is greater than the one before it."""
+    """Return whether every (subtask, a, b) is greater than the one before it."""
     row, count = 1, subtask.shape[0]
     while row < count and _less(subtask, a, b, row - 1, subtask[row], a[row], b[row]):
         row += 1
@@ -154,7 +157,7 @@ def ascends(subtask: Ints, a: Ints, b: Ints) -> bool:
 
 @njit(cache=True, nogil=True)
 def find_rows(subtask: Ints, a: Ints, b: Ints, asked: Ints, rows: Longs) -> None:
-    """The row of each asked (subtask, a, b) in columns that ascend, -1 where there is none."""
+    """Store the row of each wanted (subtask, a, b) in columns that ascend, -1 where there is none."""
     count, low = subtask.shape[0], 0
     for i in range(asked.shape[1]):
         s, x, y = asked[0, i], asked[1, i], asked[2, i]
@@ -190,7 +193,7 @@ def _i32(memory: int, at: int) -> int:
 
 @njit(nogil=True)
 def _end_of_text(memory: int, at: int, end: int) -> int:
-    """Only ASCII without zeros, which every encoding writes alike."""
+    """Return the end of a text; only ASCII without zeros is accepted, which every encoding writes alike."""
     if end - at < 2:
         return DOUBT
     length = np.int64(load_be16(memory, at))
@@ -275,7 +278,7 @@ def _end_of_parts(memory: int, at: int, end: int, count: int, totals: Longs) -> 
 
 @njit(nogil=True)
 def _note_stream(memory: int, begin: int, stop: int, filled: Filled) -> int:
-    """The number of the run that a handle with this stream belongs to; neighbours mostly have the same."""
+    """Return the number of the run that a handle with this stream belongs to; neighbours mostly have the same."""
     run, streams = filled.totals[RUNS], filled.streams
     if run and streams[1, run - 1] - streams[0, run - 1] == stop - begin:
         last, same = streams[0, run - 1], True
@@ -290,7 +293,9 @@ def _note_stream(memory: int, begin: int, stop: int, filled: Filled) -> int:
 
 @njit(nogil=True)
 def _note_row(memory: int, at: int, listed: int, size_at: int, subtask: int, run: int, filled: Filled) -> bool:
-    """One channel, whose (a, b), offsets and size are at these places; False where an index is negative."""
+    """Store one channel, whose (a, b), offsets and size are at these places; return False where an index is
+    negative.
+    """
     row, to = filled.totals[ROWS], filled.totals[OFFSETS]
     a, b, count = _i32(memory, at), _i32(memory, at + 4), _i32(memory, listed)
     numbers, offsets = filled.numbers, filled.offsets

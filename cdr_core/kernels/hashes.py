@@ -24,7 +24,7 @@ _NAN_32, _NAN_64 = uint32(0x7FC00000), uint64(0x7FF8000000000000)
 _C1, _C2 = uint32(0xCC9E2D51), uint32(0x1B873593)
 _FIVE, _ADD = uint32(5), uint32(0xE6546B64)
 _F1, _F2 = uint32(0x85EBCA6B), uint32(0xC2B2AE35)
-_31, _51 = uint32(31), uint32(51)
+_31 = uint32(31)
 
 
 @njit(inline="always")
@@ -34,7 +34,7 @@ def _rotate(value: int, bits: int) -> int:
 
 @njit(cache=True, nogil=True)
 def murmur_mix(h: int, k: int) -> int:
-    """One 32-bit word of murmur3."""
+    """Return one 32-bit word of murmur3."""
     k = _rotate(uint32(uint32(k) * _C1), 15)
     h = _rotate(uint32(uint32(h) ^ uint32(k * _C2)), 13)
     return uint32(h * _FIVE + _ADD)
@@ -42,7 +42,7 @@ def murmur_mix(h: int, k: int) -> int:
 
 @njit(cache=True, nogil=True)
 def murmur_finish(h: int, length: int) -> int:
-    """The end of murmur3 over ``length`` bytes."""
+    """Return the end of murmur3 over ``length`` bytes."""
     h = uint32(h) ^ uint32(length)
     h = uint32(uint32(h ^ (h >> uint32(16))) * _F1)
     h = uint32(uint32(h ^ (h >> uint32(13))) * _F2)
@@ -51,7 +51,7 @@ def murmur_finish(h: int, length: int) -> int:
 
 @njit(cache=True, nogil=True)
 def key_group(code: int, max_parallelism: int) -> int:
-    """The key group of a hash code: murmur once more, without its sign, modulo the number of groups."""
+    """Return the key group of a hash code: murmur once more, without its sign, modulo the number of groups."""
     mixed = np.int64(np.int32(murmur_finish(murmur_mix(uint32(0), uint32(code)), 4)))
     if mixed == -2147483648:
         return np.int64(0)
@@ -60,14 +60,14 @@ def key_group(code: int, max_parallelism: int) -> int:
 
 @njit(cache=True, nogil=True)
 def to_key_groups(hashes: Hashes, max_parallelism: int, out: npt.NDArray[np.int32]) -> None:
-    """The key group of each hash code."""
+    """Store the key group of each hash code."""
     for i in range(hashes.shape[0]):
         out[i] = key_group(hashes[i], max_parallelism)
 
 
 @njit(cache=True, nogil=True)
 def fold_64(word: int) -> int:
-    """Java's hash of a long."""
+    """Return Java's hash of a long."""
     return uint32(uint64(word) ^ (uint64(word) >> uint64(32)))
 
 
@@ -147,7 +147,9 @@ def hash_doubles(data: Bytes, positions: Positions, out: Hashes) -> None:
 
 @njit(cache=True, nogil=True)
 def hash_strings(data: Bytes, positions: Positions, sizes: Positions, out: Hashes) -> int:
-    """String: 31 times the hash so far plus each code unit; the first index with an impossible unit, or −1."""
+    """Hash strings: 31 times the hash so far plus each code unit; return the first index with an impossible unit, or
+    −1.
+    """
     for i in range(positions.shape[0]):
         at = positions[i]
         stop = at + sizes[i] if at >= 0 else at

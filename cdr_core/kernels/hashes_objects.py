@@ -1,5 +1,7 @@
-"""Java's hash codes of dates, times and big numbers. A null, which dates and times tell by a value, is 0 and its
-position becomes −1, so that the caller sees it."""
+"""Java's hash codes of dates, times and big numbers.
+
+A null, which dates and times encode as a value, has hash 0, and its position becomes −1 for the caller.
+"""
 
 # What is an int to mypy has a machine type for numba, so these would be wrong either way.
 # mypy: disable-error-code="untyped-decorator, misc, no-any-return, assignment, return-value, arg-type, call-arg"
@@ -59,7 +61,7 @@ def hash_instant(data: Bytes, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def is_null(data: Bytes, at: int, layout: int) -> bool:
-    """Do the bytes say null?"""
+    """Return whether the bytes are a null."""
     if layout == INSTANT:
         return load_be64(data, at) == _NULL_64 and load_be32(data, at + 8) == 0x80000000
     if layout == LOCALDATE:

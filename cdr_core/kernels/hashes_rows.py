@@ -15,7 +15,7 @@ from cdr_core.kernels.raw_memory import load_le32, load_le64
 from cdr_core.kernels.rowdata import KIND_BITS, SLOT
 
 FIXED, BYTES, DECIMAL, TIMESTAMP = 0, 1, 2, 3
-"""How a key column is written: in its slot; as bytes, inline up to seven; 16 or 8 bytes of the variable part."""
+"""Encodings of a key column: in its slot; as bytes, inline up to seven; 16 or 8 bytes of the variable part."""
 
 SEED = 42
 INLINE = 7
@@ -30,7 +30,9 @@ _ALL_BITS = uint64(0xFFFFFFFFFFFFFFFF)
 
 @njit(cache=True, nogil=True)
 def put_bytes(data: Bytes, start: int, length: int, key: Bytes, slot: int, end: int) -> int:
-    """A string or byte string: up to seven bytes in the slot, else in whole words at the end; the new end."""
+    """Put a string or byte string: up to seven bytes in the slot, else in whole words at the end; return
+    the new end.
+    """
     if length <= INLINE:
         word = uint64(0x80 | length) << uint64(56)
         for k in range(length):
@@ -52,7 +54,9 @@ def put_bytes(data: Bytes, start: int, length: int, key: Bytes, slot: int, end: 
 
 @njit(cache=True, nogil=True)
 def put_reserved(data: Bytes, start: int, length: int, low: int, room: int, key: Bytes, slot: int, end: int) -> int:
-    """Up to ``room`` bytes at the end, the rest of it zero; ``low`` is the slot's lower half. The new end."""
+    """Put up to ``room`` bytes at the end, the rest of it zero; ``low`` is the slot's lower half. Return
+    the new end.
+    """
     store_le64(key, slot, (uint64(end) << uint64(32)) | uint64(low))
     for k in range(room):
         key[end + k] = data[start + k] if k < length else 0
@@ -101,7 +105,7 @@ def hash_projection(
     key: Bytes,
     out: npt.NDArray[np.uint32],
 ) -> tuple[int, int]:
-    """The hash of each row's key: (index of the first row with a column outside of it or −1, that column).
+    """Return the hash of each row's key: (index of the first row with a column outside of it or −1, that column).
 
     ``columns`` has (field, how, width) a row. ``key`` is room for the longest key row: the header, and per column a
     slot, its bytes in whole words and one more word. The rows have been checked to hold their fixed part.

@@ -3,8 +3,8 @@
 The general way goes over a window once to find frames, once to find keys, once to hash them, and again for groups,
 owners and fingerprints, with a column between any two. For small records those columns cost more than the work, so here
 each record is looked at once. A kernel that is in any doubt about an element (a frame that cannot be one, a key that is
-null or cut short, a key group that the channel should not carry) stops in front of it: whoever called goes on there in
-the general way, which knows how to say what is wrong.
+null or cut short, a key group that the channel should not carry) stops in front of it: the caller continues there with
+the general reader, which reports what is wrong.
 """
 
 # What is an int to mypy has a machine type for numba, so these would be wrong either way.
@@ -29,15 +29,16 @@ from cdr_core.kernels.rowdata import KIND_BITS, MAX_KIND
 from cdr_core.kernels.values import read_unit
 
 LONG, INT, STRING, ROW = 0, 1, 2, 3
-"""What a key is: one field of a record, or of a binary row one column that lies in its slot."""
+"""Kinds of keys: one field of a record, or of a binary row one column that lies in its slot."""
 
 HOW, OFFSET, FIELD, HEADER, WIDTH, FIXED_PART = 0, 1, 2, 3, 4, 5
-"""A key's place: what it is, and where in the value it begins; of a row the column's number, the bytes of the header,
-of the column, and of header and slots together."""
+"""A key's place: its kind, and where in the value it begins; of a row the column's number, the bytes of the header, of
+the column, and of header and slots together.
+"""
 PLACE_FIELDS = 6
 
 DOUBT = 100
-"""How a scan ended, besides what `frames` has for it: in front of an element that only the general way can judge."""
+"""Result of a scan beside those of `frames`: in front of an element that only the general reader can judge."""
 
 Memory = Any
 """An array, or its address."""
@@ -48,7 +49,7 @@ Longs = npt.NDArray[np.int64]
 _HIGH_BITS = uint64(0x8080808080808080)
 _ALL_BITS = uint64(0xFFFFFFFFFFFFFFFF)
 _POWERS = np.array([pow(31, n, 1 << 32) for n in range(9)], np.uint32)
-"""Of 31, modulo 2**32."""
+"""Powers of 31, modulo 2**32."""
 _SLOT = 8
 _NULL_KEY = uint32(1 << KIND_BITS)
 """The first word of a key row whose only column is null."""
@@ -56,7 +57,9 @@ _NULL_KEY = uint32(1 << KIND_BITS)
 
 @njit(forceinline=True)
 def _eight_units(word: int) -> int:
-    """What eight ASCII characters, the first in the lowest byte, add to a string's hash; zeros in front add nothing."""
+    """Return the share of eight ASCII characters, the first in the lowest byte, in a string's hash; zeros in front add
+    nothing.
+    """
     h = uint32(0)
     for k in range(8):
         h = uint32(h + uint32(uint32((word >> uint64(8 * k)) & uint64(0xFF)) * _POWERS[7 - k]))
@@ -65,7 +68,7 @@ def _eight_units(word: int) -> int:
 
 @njit(forceinline=True)
 def _string_code(data: Memory, at: int, end: int) -> int:
-    """Java's hash of a string that begins with its length, or −1 where it is null or none."""
+    """Return Java's hash of a string that begins with its length, or −1 where it is null or invalid."""
     length, at = read_length(data, at, end)
     units = length - 1
     if units < 0 or units > end - at:
@@ -93,7 +96,7 @@ def _string_code(data: Memory, at: int, end: int) -> int:
 
 @njit(forceinline=True)
 def _row_code(data: Memory, at: int, end: int, field: int, header: int, width: int, fixed: int) -> int:
-    """The hash of a SQL key of one column in its slot, or −1 where there is no such row."""
+    """Return the hash of a SQL key of one column in its slot, or −1 where there is no such row."""
     if end - at < LENGTH_BYTES:
         return np.int64(-1)
     size, row = np.int64(np.int32(load_be32(data, at))), at + LENGTH_BYTES
@@ -113,7 +116,7 @@ def _row_code(data: Memory, at: int, end: int, field: int, header: int, width: i
 
 @njit(forceinline=True)
 def _code(data: Memory, at: int, end: int, how: int, field: int, header: int, width: int, fixed: int) -> int:
-    """The hash of the key of the value ``data[at:end]``, or −1 where it is in doubt."""
+    """Return the hash of the key of the value ``data[at:end]``, or −1 where it is in doubt."""
     if how == LONG:
         return np.int64(fold_64(load_be64(data, at))) if at + 8 <= end else np.int64(-1)
     if how == INT:
@@ -139,7 +142,7 @@ def sort_elements(
 ) -> tuple[int, int, int, int]:
     """Frame, key, owner and fingerprint of each element of ``data[at:size]``.
 
-    ``data[0]`` is logical ``base``, no frame may reach beyond logical ``limit``. ``place`` says where the key is,
+    ``data[0]`` is logical ``base``, no frame may reach beyond logical ``limit``. ``place`` is the place of the key,
     ``lane_of`` which lane a key group belongs to, −1 where none does. Elements are added to ``stretches[:count]``, of
     which the last one may grow; the caller has made room for one an element. Returns where the first element begins
     that was not added, how many stretches there are now, the position behind them, and how it ended: OK where no whole

@@ -18,9 +18,10 @@ from cdr_core.kernels.key_sort import DOUBT, sort_elements
 from cdr_core.kernels.raw_memory import load_be32
 
 AT, FILLED, HELD, COUNT, POSITION, SPANNING = 0, 1, 2, 3, 4, 5
-"""How far the reading of a channel is: the logical byte up to which elements were sorted; bytes in the page; bytes that
-were copied out before, as the head of the next element; stretches; the next element's position; elements that crossed a
-border between two fillings."""
+"""Progress of reading a channel: the logical byte up to which elements were sorted; bytes in the page; bytes that were
+copied out before, as the head of the next element; stretches; the next element's position; elements that crossed a
+border between two fillings.
+"""
 PROGRESS_FIELDS = 6
 
 Bytes = npt.NDArray[np.uint8]

@@ -30,7 +30,7 @@ def take_out(
 
     ``batch[:framed]`` holds the ``count`` elements found so far; the rest is the head of the next one. ``limit`` is
     how many bytes the channel has from ``batch[0]``: a frame beyond it is cut short. Returns the new (elements, bytes
-    framed, how the scan ended, which is as `scan_frames` says).
+    framed, how the scan ended, as in `scan_frames`).
     """
     size = filled + end - begin
     copy_bytes(batch, filled, page, begin, end - begin)

@@ -33,7 +33,7 @@ Stream = npt.NDArray[np.uint64]
 
 
 def entropy_words(*numbers: int) -> Stream:
-    """What a stream is seeded with: each number in as many words of 32 bits as it needs, lowest first."""
+    """Return the seed of a stream: each number in as many words of 32 bits as it needs, lowest first."""
     words = [number >> shift & 0xFFFFFFFF for number in numbers for shift in range(0, number.bit_length() or 1, 32)]
     return np.array(words, np.uint64)
 
@@ -114,13 +114,13 @@ def _next_half(stream: Stream) -> int:
 
 @njit()
 def next_float(stream: Stream) -> float:
-    """A number from 0 to below 1, as ``random()`` draws it."""
+    """Return a number from 0 to below 1, as ``random()`` draws it."""
     return (_next_word(stream) >> uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @njit()
 def next_below(stream: Stream, limit: int) -> int:
-    """A whole number from 0 to below ``limit``, as ``integers(limit)`` draws it; the limit is less than 2³²."""
+    """Return a whole number from 0 to below ``limit``, as ``integers(limit)`` draws it; the limit is less than 2³²."""
     if limit <= 1:
         return 0
     width = uint64(limit)

@@ -3,7 +3,7 @@ eight, and shifts behind a multiplication become two multiplications.
 
 Memory is an array or its address. A kernel that hands an array to a function of its own, inlined or not, mostly counts
 a reference to it before and after, which is an atomic operation and takes longer than hashing a few words; an address
-is only a number. Whoever takes one has the array at hand for as long as it is used.
+is only a number. The caller keeps the array referenced for as long as it uses the address.
 
 No bounds are checked here: a kernel compares with the end of its input before it loads.
 """
@@ -78,7 +78,7 @@ store_be64: Any = _storer(True)
 
 @intrinsic
 def _address_of(typingctx, array):
-    if array.layout != "C":  # whoever has the address counts on one element right behind the other
+    if array.layout != "C":  # users of the address rely on contiguous elements
         return None
 
     def codegen(context, builder, _signature, arguments):

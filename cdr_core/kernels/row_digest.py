@@ -40,13 +40,13 @@ SEED = SEED_A
 NULL = PRIME_C
 NAN = 0x7FF8000000000000
 NO_BITMAP = 0
-"""The address of a validity bitmap that is not there: no value is null."""
+"""Address that stands for a missing validity bitmap: no value is null."""
 
 SHORT_TEXT = 16
 """Bytes up to which a text is absorbed word by word; longer ones take less time by two words side by side."""
 
 BIT, FLOAT = 0, -8
-"""Widths that are none: a bit a value, and a double whose NaN are all alike."""
+"""Special widths: a bit a value, and a double whose NaN are all alike."""
 
 _PRIME_A, _PRIME_B, _PRIME_C = uint64(PRIME_A), uint64(PRIME_B), uint64(PRIME_C)
 _NULL, _NAN, _INFINITY, _SIGN = uint64(NULL), uint64(NAN), uint64(0x7FF << 52), uint64((1 << 63) - 1)
@@ -72,7 +72,7 @@ def _is_set(bitmap: int, at: int) -> bool:
 
 @njit(forceinline=True)
 def _word_at(values: int, width: int, at: int) -> Word:
-    """A value of ``width`` bytes as a word."""
+    """Return a value of ``width`` bytes as a word."""
     if width == 8:
         return load_le64(values, 8 * at)
     if width == 4:
@@ -188,7 +188,7 @@ def absorb_lists(states: States, entries: States, offsets: int, width: int, bitm
 
 @njit(cache=True, nogil=True)
 def fold_states(digest: Word, states: States) -> Word:
-    """The digest of rows behind those of ``digest``."""
+    """Return the digest of rows behind those of ``digest``."""
     digest = uint64(digest)
     for i in range(states.shape[0]):
         digest = _absorb(digest, states[i])

@@ -29,13 +29,13 @@ _INLINE = uint64(1 << 63)
 
 
 def header_bytes(fields: int) -> int:
-    """Row kind and null bits, in whole words."""
+    """Return the bytes of row kind and null bits, in whole words."""
     return (fields + 63 + KIND_BITS) // 64 * 8
 
 
 @njit(cache=True, nogil=True)
 def check_rows(data: Bytes, rows: Positions, sizes: Positions, fixed: int) -> tuple[int, int]:
-    """(index of the first that is no row or −1, why): whole words, at least the fixed part, a known kind."""
+    """Return (index of the first invalid row or −1, why): whole words, at least the fixed part, a known kind."""
     for i in range(rows.shape[0]):
         if rows[i] >= 0:
             if sizes[i] < fixed or sizes[i] & 7:
@@ -47,7 +47,7 @@ def check_rows(data: Bytes, rows: Positions, sizes: Positions, fixed: int) -> tu
 
 @njit(cache=True, nogil=True)
 def row_cells(data: Bytes, rows: Positions, field: int, header: int, cells: Positions) -> None:
-    """The cell of one field in each row."""
+    """Store the cell of one field in each row."""
     bit = field + KIND_BITS
     for i in range(rows.shape[0]):
         at = rows[i]
@@ -67,7 +67,7 @@ def find_spans(
     starts: Positions,
     lengths: Positions,
 ) -> int:
-    """Where each variable field's bytes are; the index of the first outside its base, or −1.
+    """Return where each variable field's bytes are; the index of the first outside its base, or −1.
 
     With ``inline`` up to seven bytes may lie in the slot itself, as strings and byte strings do. Spans of one array do
     not overlap: together they are no longer than it, or a small array could claim any amount of memory.
@@ -98,7 +98,9 @@ def find_spans(
 
 @njit(cache=True, nogil=True)
 def count_elements(data: Bytes, arrays: Positions, sizes: Positions, width: int, counts: Positions) -> int:
-    """Elements of each array (−1 for a null one); the index of the first whose elements do not fit it, or −1."""
+    """Store the elements of each array (−1 for a null one); return the index of the first whose elements do not fit it,
+    or −1.
+    """
     for i in range(arrays.shape[0]):
         counts[i] = -1
         if arrays[i] < 0:
@@ -114,7 +116,7 @@ def count_elements(data: Bytes, arrays: Positions, sizes: Positions, width: int,
 
 @njit(cache=True, nogil=True)
 def array_cells(data: Bytes, arrays: Positions, counts: Positions, width: int, cells: Positions) -> None:
-    """The cells of all elements, array after array."""
+    """Store the cells of all elements, array after array."""
     k = 0
     for i in range(arrays.shape[0]):
         elements = arrays[i] + 4 + (counts[i] + 31) // 32 * 4
@@ -151,7 +153,7 @@ def split_maps(
 
 @njit(cache=True, nogil=True)
 def check_pairs(key_counts: Positions, value_counts: Positions) -> int:
-    """The index of the first map with another number of values than keys, or −1."""
+    """Return the index of the first map with another number of values than keys, or −1."""
     for i in range(key_counts.shape[0]):
         if key_counts[i] != value_counts[i]:
             return i

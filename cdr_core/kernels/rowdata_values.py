@@ -54,7 +54,7 @@ def gather_le64(data: Bytes, positions: Positions, out: Words) -> None:
 
 @njit(inline="always")
 def _fits(low: int, high: int, limit_low: int, limit_high: int) -> bool:
-    """Is the magnitude of a 128-bit number below the limit?"""
+    """Return whether the magnitude of a 128-bit number is below the limit."""
     if high & _SIGN:
         low = ~low + uint64(1)
         high = ~high + (uint64(1) if low == 0 else uint64(0))
@@ -63,7 +63,7 @@ def _fits(low: int, high: int, limit_low: int, limit_high: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def gather_compact_decimals(data: Bytes, cells: Positions, limit: int, out: Words) -> int:
-    """Decimals of up to 18 digits as 128-bit words; the index of the first with more digits, or −1."""
+    """Store decimals of up to 18 digits as 128-bit words; return the index of the first with more digits, or −1."""
     for i in range(cells.shape[0]):
         value = np.int64(load_le64(data, cells[i])) if cells[i] >= 0 else np.int64(0)
         if value >= limit or value <= -limit:
@@ -98,7 +98,9 @@ def gather_decimals(data: Bytes, starts: Positions, lengths: Positions, limit: W
 
 @njit(cache=True, nogil=True)
 def to_micros(millis: Positions, nanos: Positions, out: Positions) -> int:
-    """Milliseconds and the nanos in them as microseconds; the index of the first that is finer or too far, or −1."""
+    """Store milliseconds and the nanos in them as microseconds; return the index of the first that is finer or too far,
+    or −1.
+    """
     for i in range(millis.shape[0]):
         too_far = millis[i] >= _MAX_MICRO_MILLIS or millis[i] <= -_MAX_MICRO_MILLIS  # abs(-2**63) is negative
         if too_far or nanos[i] >= NANOS_PER_MILLI or nanos[i] % 1000:
@@ -111,7 +113,7 @@ def to_micros(millis: Positions, nanos: Positions, out: Positions) -> int:
 def gather_moments(
     cells: Positions, millis: Positions, nanos: Positions, zone: bool, offsets: Offsets, out: Bytes
 ) -> tuple[int, int]:
-    """Timestamps as ISO-8601 text: (bytes written, index of the first with impossible nanos or −1)."""
+    """Write timestamps as ISO-8601 text: (bytes written, index of the first with impossible nanos or −1)."""
     used = 0
     for i in range(cells.shape[0]):
         if cells[i] >= 0:
@@ -126,7 +128,7 @@ def gather_moments(
 
 @njit(cache=True, nogil=True)
 def gather_times_of_day(data: Bytes, cells: Positions, offsets: Offsets, out: Bytes) -> tuple[int, int]:
-    """Milliseconds of the day as text: (bytes written, index of the first beyond a day or −1)."""
+    """Write milliseconds of the day as text: (bytes written, index of the first beyond a day or −1)."""
     used = 0
     for i in range(cells.shape[0]):
         if cells[i] >= 0:
@@ -140,7 +142,7 @@ def gather_times_of_day(data: Bytes, cells: Positions, offsets: Offsets, out: By
 
 @njit(cache=True, nogil=True)
 def sequence_length(data: Bytes, at: int, stop: int) -> int:
-    """Bytes of the UTF-8 sequence that begins here, or 0 if none does."""
+    """Return the number of bytes of the UTF-8 sequence that begins here, or 0 if none does."""
     first = data[at]
     if first < 0x80:
         return 1

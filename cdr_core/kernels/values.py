@@ -18,10 +18,10 @@ from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64, load_by
 
 OK, BAD_CHARACTER, LONE_SURROGATE, BAD_UTF8, TOO_LARGE, BAD_BOOLEAN, BAD_TIME = 0, 20, 21, 22, 23, 24, 25
 BAD_DECIMAL, TOO_FINE, BAD_KEY, BAD_SPAN, NULL_KEY = 26, 27, 28, 29, 30
-"""Why bytes are no value; numbered apart from the walkers' reasons."""
+"""Reasons why bytes are no value; numbered apart from the walkers' reasons."""
 
 SLACK = 8
-"""Bytes a target must have beyond what is asked for: whole words are stored, also at the end."""
+"""Extra bytes that a target must have: whole words are stored, also at the end."""
 
 _HIGH_BITS = uint64(0x8080808080808080)
 _ALL_BITS = uint64(0xFFFFFFFFFFFFFFFF)
@@ -65,7 +65,7 @@ def gather_be64(data: Bytes, positions: Positions, out: npt.NDArray[np.uint64]) 
 
 @njit(cache=True, nogil=True)
 def gather_bits(data: Bytes, positions: Positions, out: Bytes) -> int:
-    """Booleans into a bitmap; the index of the first byte that is neither 0 nor 1, or −1."""
+    """Store booleans in a bitmap; return the index of the first byte that is neither 0 nor 1, or −1."""
     for i in range(positions.shape[0]):
         at = positions[i]
         if at < 0:
@@ -88,7 +88,7 @@ def copy_word_tail(data: Bytes, at: int, count: int, out: Bytes, used: int) -> N
 
 @njit(cache=True, nogil=True)
 def gather_bytes(data: Bytes, positions: Positions, sizes: Positions, offsets: Offsets, out: Bytes) -> None:
-    """Byte strings one after another, and where each ends. ``out`` has room for all and SLACK."""
+    """Store byte strings one after another, and where each ends. ``out`` has room for all and SLACK."""
     used = 0
     for i in range(positions.shape[0]):
         at = positions[i]
@@ -105,7 +105,7 @@ def gather_bytes(data: Bytes, positions: Positions, sizes: Positions, offsets: O
 
 @njit(cache=True, nogil=True)
 def read_unit(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """A UTF-16 code unit from its varint and where it ends; −1 where there is none, or a longer one than Flink
+    """Return a UTF-16 code unit from its varint and where it ends; −1 where there is none, or a longer one than Flink
     writes.
     """
     unit = np.int64(load_byte(data, at))
@@ -147,7 +147,7 @@ def write_utf8(code: int, out: Bytes, used: int) -> int:
 
 @njit(cache=True, nogil=True)
 def read_code_point(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """A code point from one or two code units and where it ends; −1 no unit, −2 half of a surrogate pair."""
+    """Return a code point from one or two code units and where it ends; −1 no unit, −2 half of a surrogate pair."""
     unit, at = read_unit(data, at, stop)
     if unit < 0xD800 or unit > 0xDFFF:
         return unit, at
