@@ -128,12 +128,6 @@ def hash_words(data: Memory, start: int, end: int) -> tuple[Word, Word]:
     return _finish(data, start, start, end, a, b)
 
 
-@njit(cache=True, nogil=True)
-def record_hash(data: npt.NDArray[np.uint8], start: int, end: int) -> tuple[Word, Word]:
-    """Return both hash words of ``data[start:end]``; the caller has checked the bounds."""
-    return hash_words(address_of(data), start, end)
-
-
 @njit(forceinline=True)
 def hash_two(data: Memory, start: int, end: int, next_start: int, next_end: int) -> tuple[Word, Word, Word, Word]:
     """Return the hash words of two records: a word of one has to wait for the word before it, not for the

@@ -31,6 +31,7 @@ from tests.audit.recovered import validate
 from tests.phases.test_thread import compare
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.record_hash import record_hash
 
 IDENTITY = ["raw", "fingerprint", "length"]
 
