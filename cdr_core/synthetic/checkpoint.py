@@ -30,7 +30,7 @@ _WINDOW_CHUNKS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTotals:
-    """What was put in flight on one exchange; ``bytes`` is payload without length fields of chunks."""
+    """In-flight data generated on one exchange; ``bytes`` is payload without length fields of chunks."""
 
     name: str
     channels: int = 0
@@ -74,7 +74,7 @@ def generate(shape: Shape, create: Callable[[str], Stream]) -> Generated:
 
 
 def _windows(pools: Pools, channels: Table, options: Options, work: Work) -> Iterator[Window]:
-    """All chunks, in the order in which they are written. A window is void when the next one is asked for."""
+    """Yield all chunks, in the order in which they are written. A window is void when the next one is asked for."""
     longest = min(options.buffer, work.data.shape[1]) + LENGTH_SIZE
     room = Window(np.empty(_WINDOW + longest, np.uint8), *np.empty((2, _WINDOW_CHUNKS), np.int64))
     while True:
@@ -99,7 +99,7 @@ def _metadata(shape: Shape, handles: Handles) -> CheckpointMetadata:
 
 
 def _operator(shape: Shape, name: str, handles: Handles) -> OperatorState:
-    """An operator without state of its own: every subtask, and the channels that wait there."""
+    """Return an operator without state of its own: every subtask, and the channels that wait there."""
     identifier = operator_id(name)
     shown = name if has_names(shape.version) and identifier != name.lower() else None
     subtasks = tuple(

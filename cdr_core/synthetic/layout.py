@@ -1,4 +1,4 @@
-"""Which channels hold how much, on which side, and which subtasks share a file."""
+"""Layout of a generated checkpoint: the bytes and sides of each channel, and the subtasks that share a file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _INPUT_ONLY: Final = 0.1
 _OUTPUT_ONLY: Final = 0.1
 """Shares of an exchange's channels: without data, all consumed by the receiver's side, all still with the sender."""
 _CUTS: Final = (0.25, 0.75)
-"""Between these shares of a busy channel's bytes ends its input state; mostly inside of a record."""
+"""A busy channel's input state ends between these shares of its bytes; mostly inside of a record."""
 
 
 def lay_out(shape: Shape, pools: Sequence[Pool]) -> Table:
-    """Every channel with data, in an order of chance, so that channels of all subtasks take turns."""
+    """Return every channel with data, in random order, so that channels of all subtasks take turns."""
     rng = np.random.default_rng([shape.seed, len(shape.exchanges)])
     channels = np.concatenate([_lay_out_exchange(shape, at, pool, rng) for at, pool in enumerate(pools)])
     return channels[rng.permutation(len(channels))]
@@ -65,7 +65,7 @@ class Lanes(NamedTuple):
 
 
 def subtasks_of(shape: Shape) -> Sequence[Subtask]:
-    """Of all operators, in order."""
+    """Return the subtasks of all operators, in order."""
     return [Subtask(name, index) for name in shape.operators for index in range(shape.parallelism[name])]
 
 
@@ -80,7 +80,9 @@ def lanes_of(shape: Shape, channels: Table) -> Lanes:
 
 
 def share_files(shape: Shape) -> Longs:
-    """The file each subtask writes to. Subtasks of one index run side by side, so they share one, as in Flink."""
+    """Return the file each subtask writes to. Subtasks of one index run side by side, so they share one, as
+    in Flink.
+    """
     counts = [shape.parallelism[name] for name in shape.operators]
     operators = np.repeat(np.arange(len(counts)), counts)
     indices = np.concatenate([np.arange(count) for count in counts])

@@ -83,7 +83,7 @@ def make_pool(shape: Shape, number: int) -> Pool:
 
 
 def join_pools(shape: Shape, pools: Sequence[Pool]) -> Pools:
-    """The pools of ``shape.carriers`` as one."""
+    """Return the pools of ``shape.carriers`` as one."""
     elements, exchanges, choices, rows = [], [], [], []
     source = first_element = first_choice = first_row = 0
     for number, pool in zip(shape.carriers, pools, strict=True):
@@ -110,7 +110,7 @@ def join_pools(shape: Shape, pools: Sequence[Pool]) -> Pools:
 
 
 def _frame(template: Template, timestamps: bool) -> tuple[bytes, bytes]:
-    """The template as an element: length field and tag in front of its head."""
+    """Return the template as an element: length field and tag in front of its head."""
     tag = struct.pack(">bq", frames.TAG_RECORD_WITH_TIMESTAMP, 0) if timestamps else bytes([frames.TAG_RECORD])
     length = len(tag) + len(template.head) + template.payload + len(template.tail)
     return struct.pack(">i", length) + tag + template.head, template.tail
@@ -126,18 +126,18 @@ def _latency_marker(exchange: ExchangeShape) -> bytes:
 
 
 def operator_id(name: str) -> str:
-    """The id of an operator of the spec: a name that is an id is meant as one, any other is a uid."""
+    """Return the id of an operator of the spec: a name of 32 hex digits is the id itself, any other is a uid."""
     is_id = len(name) == 32 and all(letter in "0123456789abcdef" for letter in name.lower())
     return name.lower() if is_id else operator_id_of_uid(name)
 
 
 def _behind(header: int, place: int) -> int:
-    """A place in a record as one in its element; those counted from the end stay."""
+    """Return a place in a record as one in its element; those counted from the end stay."""
     return place + header if place >= 0 else place
 
 
 def _width(number: Number | None) -> int:
-    """Bytes of a number, negative if they are little-endian."""
+    """Return the number of bytes of a number, negative if they are little-endian."""
     if number is None:
         return 0
     return np.dtype(number.code).itemsize * (1 if number.code.startswith(">") else -1)
@@ -152,8 +152,8 @@ def _payload_bytes(form: Form, longest: int, shape: Shape, number: int) -> Bytes
 def _spread(
     shape: Shape, exchange: ExchangeShape, form: Form, rng: random.Random, keys: Longs
 ) -> tuple[Longs, Weights, Longs, Weights]:
-    """Records and their accumulated probabilities (none: all the same), begin and end of those that may wait for each
-    downstream subtask, and each subtask's share.
+    """Return records and their accumulated probabilities (none: all the same), begin and end of those that may wait for
+    each downstream subtask, and each subtask's share.
     """
     parallelism = shape.parallelism[exchange.downstream]
     everything = np.arange(len(keys)) + FIRST_RECORD
@@ -174,7 +174,7 @@ def _spread(
 
 
 def _owners(shape: Shape, exchange: ExchangeShape, form: Form, rng: random.Random) -> Longs:
-    """The downstream subtask that owns each key."""
+    """Return the downstream subtask that owns each key."""
     records = [key_record(form, Draw(rng, exchange.key, number)) for number in range(shape.keys)]
     ends = np.cumsum([len(record) for record in records])
     starts = ends - [len(record) for record in records]
@@ -185,7 +185,7 @@ def _owners(shape: Shape, exchange: ExchangeShape, form: Form, rng: random.Rando
 
 
 def _zipf(count: int, rng: random.Random) -> Weights:
-    """Few that are many, in an order of chance: the popular key is not always number 0."""
+    """Return Zipf probabilities in random order: the popular key is not always number 0."""
     ranks = list(range(1, count + 1))
     rng.shuffle(ranks)
     return 1.0 / np.array(ranks, np.float64) ** _ZIPF

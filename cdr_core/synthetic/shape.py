@@ -1,4 +1,4 @@
-"""What to generate, as a value that is refused when it cannot be a checkpoint of Flink's."""
+"""The shape of a generated checkpoint; a shape that no Flink checkpoint can have is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdr_core.flink.metadata.versions import NEWEST_VERSION, OLDEST_WRITTEN
 from cdr_core.flink.types import TypeDescription
 
 LARGEST_INLINE: Final = 256 * 1024 * 1024
-"""Bytes. Inline state is held in memory until the metadata is written, by us and by everyone who reads it."""
+"""Bytes. Inline state is held in memory until the metadata is written, and by every reader."""
 
 
 LARGEST: Final = 1 << 50
@@ -23,7 +23,7 @@ LARGEST: Final = 1 << 50
 
 
 class Spread(StrEnum):
-    """Which downstream subtasks the records of an exchange may wait for."""
+    """Distribution of an exchange's records over downstream subtasks."""
 
     KEYED = "the subtask that owns the key group"
     ANY = "any subtask"
@@ -87,12 +87,14 @@ class Shape:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Names of all operators, in the order of the exchanges."""
+        """Return the names of all operators, in the order of the exchanges."""
         return tuple(dict.fromkeys(name for e in self.exchanges for name in (e.upstream, e.downstream)))
 
 
 def _carriers(exchanges: tuple[ExchangeShape, ...]) -> tuple[int, ...]:
-    """One input that cannot carry unaligned barriers switches them off for all inputs of its operator, as in Flink."""
+    """Return the exchanges with unaligned barriers: one that cannot carry them disables them for its operator, as in
+    Flink.
+    """
     aligned = {exchange.downstream for exchange in exchanges if exchange.spread is Spread.NONE}
     return tuple(number for number, exchange in enumerate(exchanges) if exchange.downstream not in aligned)
 
@@ -112,7 +114,7 @@ def _refuse_numbers(shape: Shape) -> None:
         )
     if shape.buffer > LONGEST_CHUNK:
         raise Refused(
-            f"a buffer of {shape.buffer} bytes is longer than the length field of a chunk can say",
+            f"a buffer of {shape.buffer} bytes is longer than the length field of a chunk can hold",
             hint=f"give at most {LONGEST_CHUNK} bytes",
         )
     for what, number in (("buffer", shape.buffer), ("keys", shape.keys), ("subtasks a file", shape.subtasks_per_file)):

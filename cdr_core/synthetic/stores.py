@@ -1,4 +1,4 @@
-"""Where generated chunks go: to files that subtasks share, or into the metadata; and the handles that find them."""
+"""Stores of generated chunks: files that subtasks share, or the metadata; and the handles of the chunks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FileStore:
 
     @property
     def buffers(self) -> int:
-        """Chunks, empty ones included."""
+        """Return the number of chunks, empty ones included."""
         return sum(len(sizes) for _, _, sizes in self._chunks)
 
     def append(self, window: Window) -> None:
@@ -63,7 +63,7 @@ class FileStore:
         self._chunks.append((window.lanes.copy(), offsets, sizes))
 
     def _stream(self, number: int) -> Stream:
-        """Opened when first written to: a file without a chunk does not exist."""
+        """Open a file when it is first written to: a file without a chunk does not exist."""
         if number not in self._streams:
             name = _file_name(self._shape.seed, len(self._streams))
             self._streams[number] = name, self._create(name)
@@ -71,13 +71,13 @@ class FileStore:
         return self._streams[number][1]
 
     def handles(self) -> Handles:
-        """The handles of all channels, by whose they are."""
+        """Return the handles of all channels, by subtask and side."""
         lanes, offsets, sizes = (np.concatenate(columns) for columns in zip(*self._chunks, strict=True))
         streams = self._sharing[self._lanes.subtask[lanes]]
         return _handles(self._shape, self._lanes, lanes, streams, offsets, sizes, self._delegates())
 
     def _delegates(self) -> list[RelativeFile]:
-        """By the number of the file; no handle refers to a file without chunks."""
+        """Return the handle of each file by its number; no handle refers to a file without chunks."""
         names = (self._streams.get(number, ("",))[0] for number in range(len(self._sizes)))
         return [RelativeFile(name, size) for name, size in zip(names, self._sizes.tolist(), strict=True)]
 
@@ -93,7 +93,7 @@ class InlineStore:
 
     @property
     def buffers(self) -> int:
-        """Chunks: one a channel."""
+        """Return the number of chunks: one a channel."""
         return len(self._payloads)
 
     def append(self, window: Window) -> None:
@@ -103,7 +103,9 @@ class InlineStore:
             self._payloads[lane] += window.data[begin:end].data
 
     def handles(self) -> Handles:
-        """As those of files. Each channel is a stream of its own, and they are named in their order."""
+        """Return the handles of all channels. Each channel is a stream of its own, and they are named in
+        their order.
+        """
         owners = subtasks_of(self._shape)
 
         def order(lane: int) -> tuple[str, Side, int, int, int]:
@@ -131,7 +133,7 @@ def _handles(
     sizes: Longs,
     streams: Sequence[StreamHandle],
 ) -> Handles:
-    """Of chunks that lie in these streams; ``lanes`` says of each whose it is."""
+    """Return the handles of chunks in these streams; ``lanes`` is the side of a channel that each belongs to."""
     subtask, a, b = (each[lanes] for each in (lanes_of.subtask, lanes_of.a, lanes_of.b))
     owners = subtasks_of(shape)
     names = list(dict.fromkeys(owner.operator for owner in owners))
@@ -141,8 +143,8 @@ def _handles(
     found: dict[SubtaskSide, Sequence[ChannelHandle]] = {}
     for number, name in enumerate(names):
         for side in Side:
-            mine = np.flatnonzero((operator == number) & ((lanes % 2 == 1) == (side is Side.OUTPUT)))
-            handles = pack_handles(chunks.taken(mine), side, streams, shape.version)
+            selected = np.flatnonzero((operator == number) & ((lanes % 2 == 1) == (side is Side.OUTPUT)))
+            handles = pack_handles(chunks.taken(selected), side, streams, shape.version)
             found |= {SubtaskSide(name, side, at): each for at, each in handles.items()}
     return found
 
@@ -152,6 +154,6 @@ def _side(lane: int) -> Side:
 
 
 def _file_name(seed: int, number: int) -> str:
-    """A name like those Flink gives, always the same for the same seed."""
+    """Return a name like those Flink gives, always the same for the same seed."""
     digest = hashlib.sha256(f"channel state {seed} {number}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=4))

@@ -27,7 +27,7 @@ _ORIGIN: Final = 0x5AFE1DE5
 _STRETCHING: Final[frozenset[Kind | SqlKind]] = frozenset({Kind.STRING, Kind.BYTES, Kind.OPAQUE})
 _SQL_STRETCHING: Final[frozenset[Kind | SqlKind]] = frozenset({SqlKind.VARCHAR, SqlKind.VARBINARY})
 _WIDTHS: Final = {"INT": "i4", "LONG": "i8", "BIGINT": "i8"}
-"""By the names of either world's types."""
+"""Numpy types by the names of Java's and SQL's types."""
 
 _IN_SLOT: Final = 7
 """Up to so many bytes of a SQL text or binary are inside the row's slot: nothing to copy a payload into."""
@@ -43,7 +43,7 @@ class Number(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """The bytes of the stand-in."""
+        """Return the bytes of the stand-in."""
         form = {"i4": "i", "i8": "q"}[self.code[1:]]
         low = self.stand_in & (0x7FFFFFFF if form == "i" else 0x7FFFFFFFFFFFFFFF)
         return struct.pack(self.code[0] + form, low)
@@ -67,7 +67,7 @@ class Form:
 
 
 class Template(NamedTuple):
-    """A record's value in parts, and where its own numbers go: from its begin, or (negative) from its end."""
+    """A record's value in parts, and the places of its own numbers: from its begin, or (negative) from its end."""
 
     head: bytes
     payload: int
@@ -77,7 +77,9 @@ class Template(NamedTuple):
 
 
 def form_of(record: TypeDescription, key: tuple[str, ...]) -> Form:
-    """Which fields of a record are varied; fields of the key are not, or the record would move to another owner."""
+    """Return which fields of a record are varied; fields of the key are not, or the record would move to
+    another owner.
+    """
     fields = _fields(record)
     keyed = {name.partition(".")[0] for name in key}
     free = {name: type_ for name, type_ in fields.items() if name not in keyed}
@@ -110,7 +112,7 @@ def make_template(form: Form, draw: Draw, sizes: tuple[int, int]) -> Template:
 
 
 def key_record(form: Form, draw: Draw) -> bytes:
-    """A short record with the same key as every other record of the draw's number."""
+    """Return a short record with the same key as every other record of the draw's number."""
     value = _as_mapping(form, draw.record(form.record))
     if form.payload is not None:
         value[form.payload] = "" if form.text else b""
@@ -133,7 +135,7 @@ def _encode(form: Form, value: dict[str, Any], rng: random.Random, sizes: tuple[
 
 
 def _encode_row(form: Form, value: dict[str, Any], aim: int, padding: int) -> tuple[bytes, int, bytes]:
-    """A binary row says where each variable part begins, so it is encoded at its true length."""
+    """Encode a binary row at its true length, because it contains the offset of each variable part."""
     assert form.payload is not None
     empty: Any = "" if form.text else b""
     bare = len(encode_value(form.record, {**value, form.payload: empty}))
@@ -149,7 +151,7 @@ def _encode_row(form: Form, value: dict[str, Any], aim: int, padding: int) -> tu
 
 
 def _payload_length(kind: Kind, room: int) -> int:
-    """The longest payload that takes at most ``room`` bytes together with what announces its length."""
+    """Return the longest payload that fits into ``room`` bytes together with its length field."""
     payload = max(room - len(_prefix(kind, max(room, 0))), 0)
     return payload + 1 if len(_prefix(kind, payload + 1)) + payload + 1 <= room else payload
 
@@ -186,7 +188,7 @@ def _native(number: Number) -> str:
 
 
 def _fields(record: TypeDescription) -> Mapping[str, TypeDescription | SqlType]:
-    """The outermost fields; a record without fields is its own f0."""
+    """Return the outermost fields; a record without fields is its own f0."""
     inner = record.element if isinstance(record, Nullable) else record
     if isinstance(inner, Struct | RowData):
         return dict(zip(inner.names, inner.types, strict=True))
@@ -222,7 +224,7 @@ def _longest(type_: TypeDescription | SqlType) -> int:
 
 
 def _code(type_: TypeDescription | SqlType) -> str:
-    """The numpy type of an integer field that is wide enough to count with, else nothing."""
+    """Return the numpy type of an integer field that is wide enough to count with, else nothing."""
     width = _WIDTHS.get(str(_unwrapped(type_)))
     return "" if width is None else ("<" if isinstance(type_, SqlType) else ">") + width
 

@@ -32,7 +32,7 @@ class Draw:
     number: int = 0
 
     def record(self, description: TypeDescription) -> Any:
-        """A whole record: a mapping of its fields, or the value of a type without fields."""
+        """Return a whole record: a mapping of its fields, or the value of a type without fields."""
         inner = description.element if isinstance(description, Nullable) else description
         if isinstance(inner, Struct):
             return self._struct(inner, "")
@@ -49,7 +49,7 @@ class Draw:
         }
 
     def _field(self, description: TypeDescription, path: str, optional: bool) -> Any:
-        """A value for a path; null now and then where the type around it can say so, never in a key."""
+        """Return a value for a path; null now and then where the surrounding type allows it, never in a key."""
         if path in self.key:
             return self._of_number(path)._value(description, path)
         inside_of_key = any(path.startswith(f"{key}.") for key in self.key)
@@ -59,7 +59,7 @@ class Draw:
         return self._value(description, path)
 
     def _of_number(self, path: str) -> Draw:
-        """The same draws for every record with this key."""
+        """Return the same draws for every record with this key."""
         return Draw(random.Random(f"{path} {self.number}"), self.key, self.number)
 
     def _value(self, description: TypeDescription, path: str) -> Any:
@@ -97,7 +97,7 @@ class Draw:
         return self._sql(type_)
 
     def _sql(self, type_: SqlType) -> Any:
-        """A value of a SQL type, not null."""
+        """Return a value of a SQL type, not null."""
         rng = self.rng
         if type_.kind in STRINGS:
             return _text(rng, type_.precision, type_.kind is SqlKind.CHAR)
@@ -120,7 +120,7 @@ def _sql_array(draw: Draw, type_: SqlType) -> list[Any]:
 
 
 def _sql_map(draw: Draw, type_: SqlType) -> list[tuple[Any, Any]]:
-    """Keys are drawn and may repeat, which a Java map cannot: at most one entry is always right."""
+    """Return a map of at most one entry: drawn keys may repeat, which a Java map cannot."""
     value = type_.children[1] if type_.kind is SqlKind.MAP else SqlType(SqlKind.INT)
     return [(draw._sql(type_.children[0]), draw._sql(value)) for _ in range(draw.rng.randrange(2))]
 

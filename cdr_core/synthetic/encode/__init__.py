@@ -37,14 +37,14 @@ _NULLS = {
     Kind.LOCALTIME: struct.pack(">bhi", -(2**7), -(2**15), -(2**31)),
     Kind.LOCALDATETIME: struct.pack(">ihbhi", -(2**31), -(2**15), -(2**7), -(2**15), -(2**31)),
 }
-"""How the types that know null write it."""
+"""Encodings of null by type."""
 
 _CONSTANTS = {0: 1, 1: 2, 10: 3}
 """BigIntegers that Java keeps as constants have a short form."""
 
 
 def encode_value(description: TypeDescription, value: Any, *, row_kind: str = "+I") -> bytes:
-    """The bytes of one value, as they stand behind an element's tag and timestamp.
+    """Return the bytes of one value, as they stand behind an element's tag and timestamp.
 
     ``value`` has the shape that decoding gives: a mapping of field names (for a TUPLE a sequence will do, for a type
     without fields the value itself), text for dates, times and big numbers (also int and Decimal for the latter), None

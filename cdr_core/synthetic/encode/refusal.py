@@ -1,4 +1,4 @@
-"""A value that cannot be written as its type."""
+"""Refusal of a value that cannot be written as its type."""
 
 from __future__ import annotations
 

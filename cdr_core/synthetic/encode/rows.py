@@ -29,7 +29,7 @@ _WIDE = Context(prec=80)
 
 
 def encode_row(names: Sequence[str], types: Sequence[SqlType], value: Any, kind: int = 0) -> bytes:
-    """The bytes of a row without the size in front; ``value`` maps names to values, absent means null."""
+    """Return the bytes of a row without the size in front; ``value`` maps names to values, absent means null."""
     if not isinstance(value, Mapping):
         refuse(value, "a row", "it is no mapping of names to values")
     writer = _Writer((len(types) + 63 + 8) // 64 * 8, 8, len(types), first_null_bit=8)
@@ -40,7 +40,7 @@ def encode_row(names: Sequence[str], types: Sequence[SqlType], value: Any, kind:
 
 
 def encode_array(type_: SqlType, values: Sequence[Any]) -> bytes:
-    """The bytes of an array."""
+    """Return the bytes of an array."""
     count = len(values)
     writer = _Writer(4 + (count + 31) // 32 * 4, type_.width, count, first_null_bit=32)
     struct.pack_into("<i", writer.body, 0, count)
@@ -69,7 +69,7 @@ class _Writer:
         self.body[at : at + len(slot)] = slot
 
     def _append(self, data: bytes) -> int:
-        """Put bytes into the variable part; where they begin."""
+        """Put bytes into the variable part; return where they begin."""
         begin = len(self.body)
         self.body += data.ljust(_words(len(data)), b"\0")
         return begin
@@ -98,7 +98,7 @@ def _words(count: int) -> int:
 
 
 def _fixed(type_: SqlType, value: Any) -> bytes | None:
-    """The slot of a type that always fits it, else None."""
+    """Return the slot of a type that always fits it, else None."""
     if type_.kind in _FORMATS:
         try:
             return struct.pack(_FORMATS[type_.kind], value)
@@ -117,7 +117,7 @@ def _fixed(type_: SqlType, value: Any) -> bytes | None:
 
 
 def _timestamp(type_: SqlType, value: Any) -> tuple[int, int]:
-    """Milliseconds and the nanos in them, from a datetime or ISO-8601 text."""
+    """Return milliseconds and the nanos in them, from a datetime or ISO-8601 text."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         millis, micros = divmod((aware - _EPOCH) // timedelta(microseconds=1), 1000)

@@ -28,27 +28,27 @@ class Moment:
 
     @property
     def second_of_day(self) -> int:
-        """Seconds since midnight."""
+        """Return seconds since midnight."""
         return self.hour * 3600 + self.minute * 60 + self.second
 
     @property
     def epoch_second(self) -> int:
-        """Seconds since 1970 in UTC."""
+        """Return seconds since 1970 in UTC."""
         return days_from_date(self.year, self.month, self.day) * 86400 + self.second_of_day
 
 
 def parse_moment(text: object, type_text: str) -> Moment:
-    """A date and a time."""
+    """Return a date and a time."""
     return _parse(_MOMENT, text, type_text)
 
 
 def parse_date(text: object, type_text: str) -> Moment:
-    """A date."""
+    """Return a date."""
     return _parse(_ONLY_DATE, text, type_text)
 
 
 def parse_time(text: object, type_text: str) -> Moment:
-    """A time of day."""
+    """Return a time of day."""
     return _parse(_ONLY_TIME, text, type_text)
 
 
@@ -62,7 +62,7 @@ def _parse(pattern: re.Pattern[str], text: object, type_text: str) -> Moment:
 
 
 def days_from_date(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the calendar that java.time uses."""
+    """Return days since 1970-01-01 in the calendar that java.time uses."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
