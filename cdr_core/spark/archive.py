@@ -1,7 +1,7 @@
 """The start-up archive: a Connect server's classes, loaded and linked at set-up so that each start skips the work.
 
 It is an AOT cache of the installed Java (25). The file's name carries a key over everything it depends on: the Java,
-the jars with their sizes and times, the flags. A changed key simply finds no archive. A file that is there but does not
+the jars with their sizes and times, the flags. A changed key finds no archive. A file that exists but does not
 work is set aside by the supervisor, and the server starts without it.
 """
 
@@ -18,12 +18,12 @@ MINIMUM_JAVA_FOR_ARCHIVE = 25
 
 
 def archive_path(home: Path, java: Java) -> Path:
-    """Where the archive for this Java, this Spark and these flags is, or would be."""
+    """Return where the archive for this Java, this Spark and these flags is, or would be."""
     return home / "java" / f"server-{_key(java)}.aot"
 
 
 def usable_archive(home: Path) -> tuple[Java, Path] | None:
-    """The installed Java and the archive that fits it, if there is one."""
+    """Return the installed Java and the archive that fits it, if there is one."""
     java = installed_java()
     if java is None or java.major < MINIMUM_JAVA_FOR_ARCHIVE:
         return None
@@ -32,7 +32,7 @@ def usable_archive(home: Path) -> tuple[Java, Path] | None:
 
 
 def set_aside(path: Path) -> None:
-    """Keep a broken archive out of the next start, and in reach of whoever wants to know why."""
+    """Rename a broken archive, so that the next start ignores it and it can still be examined."""
     path.replace(path.with_suffix(".broken"))
 
 

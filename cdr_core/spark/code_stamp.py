@@ -1,4 +1,4 @@
-"""Which code a process runs: what must be equal where two processes hand work to each other."""
+"""Identifies the code of a process: two processes that hand work to each other must run the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cdr_core
 
 @cache
 def code_stamp() -> str:
-    """The versions of cdr, Python and pyspark, and a digest of cdr's own sources.
+    """Return the versions of cdr, Python and pyspark, and a digest of cdr's own sources.
 
     The version alone does not tell two states of a checkout apart. Computed once a process, in about 20 ms.
     """
@@ -22,7 +22,7 @@ def code_stamp() -> str:
 
 
 def digest(package: Path) -> str:
-    """Of the names and bytes of all source files in a folder."""
+    """Return a digest of the names and bytes of all source files in a folder."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         data = path.read_bytes()

@@ -1,7 +1,7 @@
-"""Clients tell the server's supervisor that they are at work, by touching a file of their own every two seconds.
+"""Clients signal the server's supervisor that they are at work, by touching a file every two seconds.
 
-The file names the client's process (id and start time), so that one that died without a goodbye is seen at once instead
-of being waited for.
+The file names the client's process (id and start time), so that a client that died without removing it is detected at
+once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIENTS = "clients"
 class Heartbeat:
     """While entered, a daemon thread keeps this process's file in the server's directory fresh.
 
-    A directory that is gone is not an error here: the server is gone with it, and whoever uses it will hear so.
+    A missing directory is not an error here: the server is gone too, and its next use fails.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -50,13 +50,13 @@ class Heartbeat:
             self._sign()
 
     def _sign(self) -> None:
-        """Written anew each time: a server that starts in this directory sweeps away what it finds."""
+        """Write the file anew each time: a server that starts in this directory deletes the files that it finds."""
         with contextlib.suppress(OSError):
             self._file.write_text(json.dumps({"pid": os.getpid(), "start_time": start_time(os.getpid())}))
 
 
 class Listener:
-    """The supervisor's side: when was the last sign of life, on a clock that cannot be set."""
+    """The supervisor's side: the time of the last sign of life, on a monotonic clock."""
 
     def __init__(self, directory: Path, now: float) -> None:
         self._clients = directory / CLIENTS
@@ -65,7 +65,7 @@ class Listener:
         self.last_beat = now
 
     def listen(self, now: float) -> None:
-        """Take note of every beat since the last call; forget clients whose process is gone."""
+        """Record every beat since the last call; forget clients whose process is gone."""
         seen: dict[str, int] = {}
         for file in self._files():
             try:
@@ -74,12 +74,12 @@ class Listener:
                     file.unlink()
                     continue
             except OSError:
-                continue  # its client said goodbye between the two calls
+                continue  # its client removed it between the two calls
             seen[file.name] = beat
             if self._seen.get(file.name) != beat:
                 self.last_beat = now
         if self._seen.keys() - seen.keys():
-            self.last_beat = now  # a goodbye is a sign of life too: the idle time starts with it
+            self.last_beat = now  # the removal is a sign of life too: the idle time starts with it
         self._seen = seen
 
     def _files(self) -> list[Path]:

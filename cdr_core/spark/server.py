@@ -1,10 +1,10 @@
-"""The embedded Connect server of one recovery: started once, found again by everybody, stopped as a whole.
+"""The embedded Connect server of one recovery: started once, shared by all its processes, stopped as a whole.
 
-A server lives in a directory of its own. Whoever needs it calls :func:`ensure_server`; however many do so at once, one
-server results, because its supervisor holds a lock in that directory for as long as it lives. The supervisor
+A server has a directory of its own. Every process that needs it calls :func:`ensure_server`; concurrent calls result in
+one server, because its supervisor holds a lock in that directory for as long as it lives. The supervisor
 (``cdr_core.spark.supervisor``) leads a session of processes of its own, so neither the end of the client that started
-it nor a signal to that client's process group touches it; it ends the server when it is told to, when no client has
-given a sign of life for the idle time, or when the directory vanishes.
+it nor a signal to that client's process group affects it; it ends the server on request, when no client has given a
+sign of life for the idle time, or when the directory vanishes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 HANDLE_FILE = "server.json"
 FAILURE_FILE = "failed.json"
 STOP_FILE = "stop"
-"""Another way to end a server, for whoever can write to its directory but not signal its processes."""
+"""Creating this file ends the server, for users who can write to its directory but not signal its processes."""
 LOCK_FILE = "lock"
 TOKEN_FILE = "token"
 LOG_FILE = "server.log"
@@ -47,10 +47,10 @@ ALREADY_RUNNING = 3
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """What a server is started with; once it runs, another spec for the same directory is ignored.
+    """Parameters of a server's start; while it runs, another spec for the same directory is ignored.
 
     ``directory`` is the server's own (on this host, not shared), ``home`` is CDR_HOME. ``cores`` 0 means all of the
-    host. ``environment`` is added to the server's and so to the Python workers' (credentials may travel here: it is
+    host. ``environment`` is added to the server's and so to the Python workers' (credentials may be in here: it is
     never written down). ``preload`` names modules that the workers' daemon imports once for all of them. ``conf`` adds
     Spark settings, which are written down: no secrets. ``record`` is for set-up: the server runs without an archive and
     writes one there when it is stopped.
@@ -68,7 +68,7 @@ class ServerSpec:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """For the supervisor's command line: everything but the environment."""
+        """Return the spec for the supervisor's command line: everything but the environment."""
         return json.dumps(
             {
                 "directory": str(self.directory),
@@ -109,12 +109,14 @@ class ServerHandle:
 
     @property
     def is_current(self) -> bool:
-        """Whether the server runs the code of this process: another one would read its files wrongly, or not at all."""
+        """Return whether the server runs the code of this process: another one would read its files wrongly, or not at
+        all.
+        """
         return self.code == code_stamp()
 
     @property
     def token_file(self) -> Path:
-        """The file with the token that clients must present; readable by the server's user only."""
+        """Return the file with the token that clients must present; readable by the server's user only."""
         return Path(self.directory) / TOKEN_FILE
 
     @property
@@ -126,14 +128,16 @@ class ServerHandle:
 
     @classmethod
     def from_json(cls, text: str) -> ServerHandle:
-        """The handle that :meth:`to_json` wrote; fields of later versions are ignored."""
+        """Return the handle that :meth:`to_json` wrote; fields of later versions are ignored."""
         values: dict[str, Any] = json.loads(text)
         known: dict[str, Any] = {name: values.get(name) for name in cls.__dataclass_fields__}
         return cls(**known)
 
 
 def ensure_server(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:
-    """The running server of this directory, started if there is none; :class:`JobFailed` if it does not come up."""
+    """Return the running server of this directory, started if there is none; :class:`JobFailed` if it does
+    not come up.
+    """
     start_server(spec)
     return wait_ready(spec, timeout)
 
@@ -150,7 +154,7 @@ def start_server(spec: ServerSpec) -> None:
         _end_outdated(running)
     spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (spec.directory / LOG_FILE).open("ab") as log:
-        # The child takes the lock, forks the supervisor and ends: what is waited for here is some 50 ms.
+        # The child takes the lock, forks the supervisor and ends: this waits for some 50 ms.
         code = subprocess.run(
             [sys.executable, "-m", "cdr_core.spark.supervisor", spec.to_json()],
             env=_environment(spec),
@@ -186,7 +190,8 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
 
 
 def wait_ready(spec: ServerSpec, timeout: float = START_TIMEOUT) -> ServerHandle:
-    """The handle of a server that :func:`start_server` began; starts it anew if its supervisor was killed meanwhile.
+    """Return the handle of a server that :func:`start_server` began; starts it anew if its supervisor was killed
+    meanwhile.
 
     A server that another process was starting may run other code: it is replaced once. :class:`JobFailed` if the new
     one runs other code, too, because then the code on disk is not that of this process any more.
@@ -216,19 +221,19 @@ def _start_failed(directory: Path, reason: str) -> JobFailed:
 
 
 def find_server(directory: Path) -> ServerHandle | None:
-    """The running server of this directory, if there is one that is up."""
+    """Return the running server of this directory, if there is one that is up."""
     handle = read_handle(directory)
     return handle if handle is not None and is_alive(handle) else None
 
 
 def read_handle(directory: Path) -> ServerHandle | None:
-    """The handle that lies in the directory, whether its server runs or not."""
+    """Return the handle that lies in the directory, whether its server runs or not."""
     values = _read_json(directory / HANDLE_FILE)
     return None if values is None else ServerHandle.from_json(json.dumps(values))
 
 
 def _read_json(file: Path) -> dict[str, Any] | None:
-    """Files here are written whole and renamed into place: there and readable, or not there."""
+    """Return the file's JSON, ``None`` if it is not there; files here appear whole, by a rename."""
     try:
         values = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -237,7 +242,7 @@ def _read_json(file: Path) -> dict[str, Any] | None:
 
 
 def is_supervised(directory: Path) -> bool:
-    """Whether a supervisor holds this directory: its server runs, starts or ends."""
+    """Return whether a supervisor holds this directory: its server runs, starts or ends."""
     try:
         with (directory / LOCK_FILE).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -249,7 +254,7 @@ def is_supervised(directory: Path) -> bool:
 
 
 def is_alive(handle: ServerHandle) -> bool:
-    """Whether this very server runs: a process that merely got its id does not count."""
+    """Return whether this very server runs: a process that merely got its id does not count."""
     return processes.is_running(handle.pid, handle.start_time)
 
 

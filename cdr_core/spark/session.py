@@ -2,8 +2,8 @@
 
 ``connect`` attaches to a running server by its session id and leaves it running. ``local[N,F]`` starts a JVM under this
 process. ``spark://HOST:PORT`` does so too (client mode) and uses the cluster's executors, which need cdr installed and
-must see the workspace; standalone is tested, other cluster managers are not. ``docs/cluster.md`` says what its operator
-provides.
+must see the workspace; standalone is tested, other cluster managers are not. ``docs/cluster.md`` lists what its
+operator provides.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER = "cdr"
-"""Connect keeps sessions by (user, session id); everybody who attaches must give the same."""
+"""Connect keeps sessions by (user, session id); every client that attaches must use the same user."""
 
 _RETRIES: dict[str, Any] = {"max_retries": 3, "initial_backoff": 100, "backoff_multiplier": 3.0, "max_backoff": 1000}
-"""About 1.3 s in all: on loopback a server that does not answer is dead, and ten minutes of silence help nobody."""
+"""About 1.3 s in all: on loopback a server that does not answer is dead, and a longer wait is useless."""
 
 
 @contextlib.contextmanager
 def open_session(
     spark: str, *, home: Path, handle: ServerHandle | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for ``connect`` (give the server's handle) or for a Spark master.
+    """Yield a session for ``connect`` (give the server's handle) or for a Spark master.
 
     Leaving the block closes what this process holds: a Connect server and its session go on, a classic session stops.
     Refused: ``connect`` without a handle, a token the server does not accept. :class:`JobFailed` within seconds if the
@@ -68,7 +68,7 @@ def preload() -> threading.Thread:
 
 def _import_client() -> Any:
     # Not in a block that restores the filters: those are the process's, and this may run beside the driver.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # not news to our users
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # users cannot act on it
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # it is raised as well
     import pyspark.sql.connect.session as client
 
@@ -77,7 +77,7 @@ def _import_client() -> Any:
 
 @contextlib.contextmanager
 def attach(handle: ServerHandle) -> Iterator[SparkSession]:
-    """A client of the server's one session."""
+    """Yield a client of the server's one session."""
     if not is_alive(handle):
         raise _gone(handle)
     session = _connect(handle)
@@ -132,7 +132,7 @@ def _gone(handle: ServerHandle) -> JobFailed:
 
 @contextlib.contextmanager
 def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session in a JVM under this process; executors of a cluster find cdr where they have it, or where we do."""
+    """Yield a session in a JVM under this process; executors of a cluster find cdr at their own path, or at ours."""
     from pyspark.sql import SparkSession
 
     for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
@@ -152,26 +152,28 @@ def _classic(master: str, home: Path, conf: Mapping[str, str]) -> Iterator[Spark
 
 
 EXECUTOR_CONF = {
-    # As for the embedded server: an executor's JVM hands out tasks, the work is done in Python.
+    # As for the embedded server: an executor's JVM only schedules tasks, Python does the work.
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """For a cluster's executors."""
 
-TOLD = ("CDR_S3_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION")
-"""What executors are told of the driver's environment. No credential: Spark would show it on the command line of the
-driver's JVM. Those the operator gives to the workers themselves."""
+SHARED_VARIABLES = ("CDR_S3_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION")
+"""Variables of the driver's environment that executors get. No credentials: Spark would show them on the command line
+of the driver's JVM. The operator gives those to the workers directly.
+"""
 
 
 def executor_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings of Spark by which executors of a cluster find cdr and the S3 server, and load the kernels once."""
-    told = {name: environment[name] for name in TOLD if environment.get(name)}
-    told["CDR_S3_ENDPOINT"] = settings.load(environment).s3_endpoint  # it may come from cdr.toml, which they do not see
-    values = {**told, "PYTHONPATH": source_root(), PRELOAD_VARIABLE: "cdr_core.recovery.kernel_warmup"}
+    """Return Spark settings by which executors of a cluster find cdr and the S3 server, and load the kernels once."""
+    shared = {name: environment[name] for name in SHARED_VARIABLES if environment.get(name)}
+    # it may come from cdr.toml, which executors do not see
+    shared["CDR_S3_ENDPOINT"] = settings.load(environment).s3_endpoint
+    values = {**shared, "PYTHONPATH": source_root(), PRELOAD_VARIABLE: "cdr_core.recovery.kernel_warmup"}
     return {f"spark.executorEnv.{name}": value for name, value in values.items() if value}
 
 
 def _with_retries(master: str) -> str:
-    """Spark gives plain ``local[N]`` a single attempt a task; a recovery wants four, as on a cluster."""
+    """Return the master with four attempts a task, as on a cluster; Spark gives plain ``local[N]`` a single one."""
     if master == "local":
         return "local[1,4]"
     return master if not master.startswith("local[") or "," in master else f"{master[:-1]},4]"

@@ -1,9 +1,9 @@
-"""The small process that starts a Connect server's JVM, watches over it, and takes everything down at the end.
+"""The process that starts a Connect server's JVM, watches it, and stops everything at the end.
 
 ``python -m cdr_core.spark.supervisor SPEC``: takes the directory's lock, leaves its parent, leads a session of its own,
 starts the JVM, writes ``server.json`` when the ports answer. It ends the server on SIGTERM, on a ``stop`` file, after
-the idle time, when the directory vanishes, and when the JVM ends by itself. Then no process of the session is left.
-Should the supervisor itself be killed, the kernel kills the JVM (parent-death signal), whose workers end with it.
+the idle time, when the directory vanishes, and when the JVM ends by itself. Then no process of the session is left. If
+the supervisor itself is killed, the kernel kills the JVM (parent-death signal), whose workers end with it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _USELESS = re.compile(r"^\s*(at |\.\.\. \d+ more|WARNING:|Picked up |$)")
 
 
 class _Ended(Exception):
-    """Why the server is taken down."""
+    """The reason why the server is stopped."""
 
 
 def _write_whole(file: Path, text: str) -> None:
-    """There at once and whole, or not at all; for nobody but this user."""
+    """Write a file atomically, readable by this user only."""
     fresh = file.with_name(f".{file.name}-{os.getpid()}")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
@@ -53,7 +53,7 @@ def _write_whole(file: Path, text: str) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the child before exec: a JVM without a supervisor would run on for ever."""
+    """Run in the child before exec: a JVM without a supervisor would run forever."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -68,7 +68,7 @@ class Supervisor:
         self.session_id = str(uuid.uuid4())
         self._log = spec.directory / server.LOG_FILE
         self._jvm: subprocess.Popen[bytes] | None = None
-        self._told_to_stop = False
+        self._stop_requested = False
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._on_term)
@@ -76,26 +76,26 @@ class Supervisor:
             self._prepare()
             self._watch(self._start())
         except _Ended as end:
-            self._say(str(end))
+            self._print(str(end))
             self._finish_recording()
-        except Exception as error:  # whatever it was, those who wait for the server must hear of it
+        except Exception as error:  # any error: processes that wait for the server read it
             self._fail(str(error))
         finally:
             self._clean()
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
-        self._told_to_stop = True
+        self._stop_requested = True
 
-    def _say(self, what: str) -> None:
+    def _print(self, what: str) -> None:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} supervisor {os.getpid()}: {what}", file=sys.stderr, flush=True)
 
     def _fail(self, reason: str) -> None:
-        self._say(f"failed: {reason}")
+        self._print(f"failed: {reason}")
         if self.directory.is_dir():
             _write_whole(self.directory / server.FAILURE_FILE, json.dumps({"reason": reason.rstrip(".")}))
 
     def _prepare(self) -> None:
-        """What a killed predecessor left is removed here, so that nothing old can be taken for ours."""
+        """Remove files of a killed predecessor, so that they are not mistaken for this server's."""
         predecessor = server.read_handle(self.directory)
         if predecessor is not None:
             processes.kill_session(predecessor.pid, predecessor.start_time)
@@ -121,9 +121,9 @@ class Supervisor:
         try:
             return self._start_once(str(java.executable), (f"-XX:AOTCache={path}",))
         except CdrError as error:
-            self._say(f"it did not start with its archive, trying without: {error}")
+            self._print(f"it did not start with its archive, trying without: {error}")
             jvm = self._start_once(str(java.executable), ())
-            archive.set_aside(path)  # only now is it known that the archive was to blame
+            archive.set_aside(path)  # only now is the archive known to be the cause
             return jvm
 
     def _start_once(self, java: str, flags: tuple[str, ...]) -> subprocess.Popen[bytes]:
@@ -136,11 +136,11 @@ class Supervisor:
         arguments = launch.arguments(
             conf, heap=self.spec.heap, scratch=self.scratch, log_config=self.directory / "log4j2.properties"
         )
-        # In a file, because ``ps`` shows the arguments of everybody's processes to everybody.
+        # In a file, because ``ps`` shows the arguments of all processes to all users.
         argument_file = self.directory / "java.args"
         _write_whole(argument_file, launch.argument_file(arguments))
         offset = self._log.stat().st_size
-        self._say(f"starting {java} {' '.join(flags)}")
+        self._print(f"starting {java} {' '.join(flags)}")
         jvm = subprocess.Popen(
             [java, *flags, f"@{argument_file}", launch.MAIN_CLASS],
             env=self._environment(),
@@ -164,7 +164,7 @@ class Supervisor:
         return {name: value for name, value in os.environ.items() if name not in dropped} | fixed
 
     def _await_ports(self, jvm: subprocess.Popen[bytes], offset: int) -> None:
-        """Until the log says which port was given; then the server listens."""
+        """Wait until the log names the port; then the server listens."""
         deadline = time.monotonic() + server.START_TIMEOUT
         while time.monotonic() < deadline:
             self._check()
@@ -212,19 +212,21 @@ class Supervisor:
             time.sleep(_TICK_SECONDS)
 
     def _finish_recording(self) -> None:
-        """The archive is written by the JVM's orderly end; everywhere else a kill is quicker and as good."""
+        """Stop the JVM in order if it records an archive, which it writes then; otherwise it is killed, which is
+        quicker.
+        """
         if self.spec.record is not None and self._jvm is not None:
             self._jvm.terminate()
             self._jvm.wait(timeout=server.START_TIMEOUT)
 
     def _check(self) -> None:
-        if self._told_to_stop or (self.directory / server.STOP_FILE).exists():
-            raise _Ended("told to stop")
+        if self._stop_requested or (self.directory / server.STOP_FILE).exists():
+            raise _Ended("stopped on request")
         if not (self.directory / server.LOCK_FILE).exists():
             raise _Ended("the directory vanished")
 
     def _clean(self) -> None:
-        """Announce the end first, so that nobody attaches to what is about to die."""
+        """Remove the handle first, so that no client attaches to a server that is about to end."""
         for name in (server.HANDLE_FILE, server.TOKEN_FILE, "java.args", server.STOP_FILE):
             (self.directory / name).unlink(missing_ok=True)
         started = processes.start_time(os.getpid())
@@ -235,19 +237,19 @@ class Supervisor:
 
 
 def _host_cores() -> int:
-    """Those this process may use, where the system can tell."""
+    """Return the cores that this process may use, where the system can tell."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _first_useful(text: str) -> str:
-    """The first line that says what went wrong: not a stack frame, not a warning about flags."""
+    """Return the first line that explains the failure: not a stack frame, not a warning about flags."""
     lines = [line.strip() for line in text.splitlines() if not _USELESS.match(line) and " supervisor " not in line]
     telling = [line for line in lines if "ERROR" in line or "Exception" in line or "Error" in line]
-    return next(iter(telling or lines), "it said nothing")[:300]
+    return next(iter(telling or lines), "it printed nothing")[:300]
 
 
 def main(argv: list[str]) -> int:
-    """Take the lock, then go on alone: the caller gets the answer "running already" or "started" at once."""
+    """Take the lock, then continue in a child: the caller gets "running already" or "started" at once."""
     spec = server.ServerSpec.from_json(argv[0])
     lock = (spec.directory / server.LOCK_FILE).open("wb")
     try:
@@ -255,7 +257,7 @@ def main(argv: list[str]) -> int:
     except OSError:
         return server.ALREADY_RUNNING
     if os.fork():
-        os._exit(0)  # the child holds the lock from here on; its parent is init, so nobody must wait for it
+        os._exit(0)  # the child holds the lock from here on; its parent is init, which reaps it
     os.setsid()
     Supervisor(spec).run()
     return 0

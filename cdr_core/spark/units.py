@@ -1,7 +1,7 @@
-"""Units of work as Spark tasks, watched by the driver: one task each, or several units a task where they are many.
+"""Units of work as Spark tasks, watched by the driver: one task each, or several units a task if there are many.
 
-The same code runs on a Connect session and on a classic one: it uses DataFrames and mapInArrow only. Through Spark pass
-the numbers of the units and nothing else; the function reads and writes its own files on the executor.
+The same code runs on a Connect session and on a classic one: it uses DataFrames and mapInArrow only. Only the numbers
+of the units pass through Spark; the function reads and writes its inner files on the executor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_units(
     """Run ``function(payload, unit, task_attempt)`` for every unit; returns when all are done.
 
     ``on_poll`` is called in the caller's thread every ``poll_seconds`` while the job runs and once after it ended, also
-    when it failed, so that finished units can be recorded. Whatever it raises stops the job and is raised again. An
+    when it failed, so that finished units can be recorded. An error of it stops the job and is raised again. An
     error of cdr raised by the function is raised here as the same class; any other failure is a :class:`JobFailed`.
     ``after`` is called by each task when its units are done. Refused: a function that executors cannot import (a
     lambda, a nested function, one of a script).
@@ -69,7 +69,7 @@ def run_units(
 
 
 def importable(function: Callable[..., None]) -> str:
-    """``package.module:name`` by which an executor finds the function."""
+    """Return ``package.module:name``, by which an executor finds the function."""
     module, name = function.__module__, function.__qualname__
     if module == "__main__":
         spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -80,7 +80,7 @@ def importable(function: Callable[..., None]) -> str:
 
 
 class _Job:
-    """The action in a thread of its own, under a tag by which it can be interrupted."""
+    """Runs the action in a thread of its inner, under a tag by which it can be interrupted."""
 
     def __init__(self, session: SparkSession, task: UnitTask) -> None:
         self.ended = threading.Event()
@@ -106,7 +106,7 @@ class _Job:
             self.ended.set()
 
     def _mark(self) -> None:
-        """Name the jobs of this thread. A classic session takes tags as well, but its interruptTag finds nothing."""
+        """Name the jobs of this thread. A classic session accepts tags as well, but its interruptTag finds nothing."""
         if self._context is None:
             self._session.addTag(self._tag)
         else:
@@ -119,7 +119,7 @@ class _Job:
             self._context.cancelJobGroup(self._tag)
 
     def interrupt(self) -> None:
-        """Ask again until the thread is back: the first call may come before the job is known to the server."""
+        """Interrupt repeatedly until the thread ends: the first call may come before the server knows the job."""
         deadline = time.monotonic() + INTERRUPT_TIMEOUT
         while not self.ended.is_set() and time.monotonic() < deadline:
             with contextlib.suppress(Exception):
@@ -132,22 +132,21 @@ class _Job:
 
 
 def translate(error: Exception) -> CdrError:
-    """What a failure of Spark means, in one sentence: the unit's own error if one is inside, else the first telling
-    line."""
+    """Return a failure of Spark as one error: the unit's inner error if one is inside, else the first useful line."""
     text = str(error)
-    own = decode(text)
-    if own is not None:
-        return own
+    inner = decode(text)
+    if inner is not None:
+        return inner
     if _GONE.search(text):
         return JobFailed("the Spark server is gone", hint="run the phase again, a new server is started")
     if _CRASHED.search(text):
         return JobFailed("a Python worker died (killed, or out of memory)", hint="Spark's log names it")
     if _INTERRUPTED.search(text):
         return JobFailed("the Spark job was interrupted", hint="another attempt or a user stopped it")
-    return JobFailed(f"the Spark job failed: {_first_telling_line(text)}", hint="Spark's log has the rest")
+    return JobFailed(f"the Spark job failed: {_first_useful_line(text)}", hint="Spark's log has the rest")
 
 
-def _first_telling_line(text: str) -> str:
+def _first_useful_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"^[\w.]*(Error|Exception)\b", line)]
     return next(iter(raised or lines), type(text).__name__)[:300]

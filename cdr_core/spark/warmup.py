@@ -2,7 +2,7 @@
 
 Runs a real server with a real job on the installed Java while the JVM records what it loads, and keeps the recording in
 CDR_HOME/java. Done already for this Java, this Spark and these flags: nothing to do. A failure is a warning and exit
-status 0: without the archive everything works, only later.
+status 0: without the archive everything works, but starts more slowly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _share_base_classes(java: Java) -> None:
-    """The installed Java comes without the class archive every JDK has; this makes it, inside the installation."""
+    """Make the class archive that every JDK has and the installed Java lacks, inside its installation."""
     if not list((java.home / "lib" / "server").glob("classes*.jsa")):
         subprocess.run([java.executable, "-Xshare:dump"], capture_output=True, timeout=60, check=False)
 
@@ -83,14 +83,14 @@ def nothing(payload: str, unit: str, attempt: int) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """What a set-up that was stopped half-way left behind."""
+    """Remove files of an interrupted set-up."""
     for old in folder.glob(f"{_RECORDING}*"):
         if not is_supervised(old / "server"):
             shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_older(target: Path) -> None:
-    """Archives of other keys can never be used again, and each takes 200 MB."""
+    """Remove archives of other keys: they can never be used again, and each takes 200 MB."""
     for old in target.parent.glob("server-*"):
         if old.suffix in (".aot", ".broken"):
             old.unlink(missing_ok=True)

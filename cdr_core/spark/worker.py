@@ -1,8 +1,8 @@
-"""The executor's side of a unit: call the function, and bring its error home unharmed.
+"""The executor's side of a unit: call the function, and pass its error to the driver unchanged.
 
-Spark hands the driver only text. An error of cdr travels in that text as one marked token, so that the driver raises
-the same class with the same place and hint. Spark also retries every failure; where a retry cannot help, the first task
-to fail leaves a note on its host, and later attempts and units of the same run raise it again at once.
+Spark hands the driver only text. An error of cdr is one marked token in that text, so that the driver raises the same
+class with the same place and hint. Spark also retries every failure; where a retry cannot help, the first failed task
+leaves a note on its host, and later attempts and units of the same run raise it again at once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _MARK = re.compile(r"cdr-error:([A-Za-z0-9_=-]+):end")
 
 
 class UnitFailed(Exception):
-    """What a task raises; its text is the marked token."""
+    """Raised by a task; its text is the marked token."""
 
 
 def encode(error: CdrError) -> str:
-    """The error as one token that survives being quoted, indented and wrapped into other messages."""
+    """Return the error as one token that survives being quoted, indented and wrapped into other messages."""
     kind = type(error)
     value = {
         "kind": f"{kind.__module__}:{kind.__qualname__}",
@@ -52,7 +52,9 @@ def encode(error: CdrError) -> str:
 
 
 def decode(text: str) -> CdrError | None:
-    """The first error of cdr inside the text, or ``None``; a kind this version does not know becomes JobFailed."""
+    """Return the first error of cdr inside the text, or ``None``; a kind this version does not know becomes
+    JobFailed.
+    """
     match = _MARK.search(text)
     if match is None:
         return None
@@ -69,7 +71,7 @@ def _kind(path: str) -> type[CdrError]:
 
 
 def resolve(path: str) -> Any:
-    """The object behind ``package.module:name``; only cdr's own modules and tests name things this way."""
+    """Return the object of ``package.module:name``; only modules of cdr and tests are accepted."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -79,18 +81,19 @@ def resolve(path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UnitTask:
-    """What Spark ships to the executors: names and paths only, never the bytes of a recovery."""
+    """The task that Spark sends to the executors: names and paths only, never the bytes of a recovery."""
 
     function: str
     payload: str
     units: tuple[str, ...]
     run: str
     after: str = ""
-    """What is called when a task has done its units, however that ended: it lets go of what they shared."""
+    """Called when a task has done its units, also if one failed: it releases what they shared."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Does the units whose numbers come in. Nothing goes out: a row a unit would double the cost of a small one,
-        and that the job ended well says the same."""
+        """Do the units with these numbers. Nothing is returned: a row a unit would double the cost of a small one, and
+        the success of the job already means that all are done.
+        """
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -131,7 +134,7 @@ def _place(error: Exception) -> str:
 
 
 def _leave(note: Path, text: str) -> None:
-    """Whole or not at all. A note that cannot be left costs retries, nothing else."""
+    """Write a note atomically. Failing to write it costs retries, nothing else."""
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
         fresh = note.with_suffix(f".{os.getpid()}")

@@ -1,6 +1,6 @@
-"""Spark data sources: what a checkpoint has in flight, as DataFrames.
+"""Spark data sources: the in-flight data of a checkpoint as DataFrames.
 
-``register(spark)`` makes both formats known to a session, classic or Connect; the executors need cdr on their path.
+``register(spark)`` registers both formats with a session, classic or Connect; the executors need cdr on their path.
 """
 
 from __future__ import annotations

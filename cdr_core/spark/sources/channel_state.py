@@ -28,11 +28,11 @@ PUSHED = frozenset({"exchange", "gate", "up", "down", "kind"})
 PARTITION_BYTES = 16 * 1024 * 1024
 
 TEXT = ("fail", "replace")
-"""What becomes of a string that is no text; the first is the default."""
+"""Treatment of a string that is no text; the first is the default."""
 
 
 class ChannelStateSource(DataSource):
-    """Options: ``path`` (or ``load(path)``), ``spec`` (a YAML file or its text), ``text``: what becomes of a string
+    """Options: ``path`` (or ``load(path)``), ``spec`` (a YAML file or its text), ``text``: the treatment of a string
     that is no text, ``fail`` (default) or ``replace`` (by U+FFFD).
     """
 
@@ -103,7 +103,7 @@ class ChannelStateReader(DataSourceReader):
         for part in partition.stretches:
             for batch in element_batches(plan, part.channel, wanted, replace_text=replace_text, stretch=part):
                 kept = self._kept(batch)
-                # The wished schema may say "nullable" where ours does not, and Spark compares to the letter.
+                # The read schema may be nullable where ours is not, and Spark compares them exactly.
                 yield kept.from_arrays([kept.column(name) for name in self._schema.names], schema=self._schema)
 
     def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:

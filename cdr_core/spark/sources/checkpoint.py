@@ -32,15 +32,15 @@ class CheckpointSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         require_columns(schema.names, COLUMNS)
-        wished = tuple(COLUMNS.index(name) for name in schema.names)
-        return CheckpointReader(required(self.options, "path", "CHECKPOINT"), wished)
+        wanted = tuple(COLUMNS.index(name) for name in schema.names)
+        return CheckpointReader(required(self.options, "path", "CHECKPOINT"), wanted)
 
 
 class CheckpointReader(DataSourceReader):
-    """All rows come from `_metadata` alone, so one partition is enough. ``wished``: the columns of the read schema."""
+    """Reads all rows from `_metadata` alone, so one partition is enough. ``wanted``: the columns of the read schema."""
 
-    def __init__(self, path: str, wished: tuple[int, ...]) -> None:
-        self._path, self._wished = path, wished
+    def __init__(self, path: str, wanted: tuple[int, ...]) -> None:
+        self._path, self._wished = path, wanted
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         from cdr_core.channels.channel_source import open_checkpoint

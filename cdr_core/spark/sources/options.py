@@ -1,4 +1,4 @@
-"""Options that both formats share, and filters that they evaluate before anything is read."""
+"""Options that both formats share, and filters that are evaluated before anything is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Test = Callable[[Any], bool]
 
 
 def required(options: Mapping[str, str], name: str, example: str) -> str:
-    """An option that must be given."""
+    """Return an option that must be given."""
     value = options.get(name)
     if not value:
         raise Refused(f"the data source needs the option {name!r}", hint=f"write .option({name!r}, {example})")
@@ -32,24 +32,24 @@ def required(options: Mapping[str, str], name: str, example: str) -> str:
 
 
 def chosen(options: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
-    """An option that is one of these; the first is its default."""
+    """Return an option that is one of these; the first is its default."""
     value = options.get(name, values[0])
     if value not in values:
         raise Refused(f"the data source's option {name!r} is {value!r}", hint=f"write {' or '.join(values)}")
     return value
 
 
-def require_columns(wished: Iterable[str], known: Iterable[str]) -> None:
+def require_columns(wanted: Iterable[str], known: Iterable[str]) -> None:
     """Refuse a read schema with a column that the source does not have."""
     columns = list(known)
-    unknown = [name for name in wished if name not in columns]
+    unknown = [name for name in wanted if name not in columns]
     if unknown:
         what = f"the read schema has a column {unknown[0]!r}, which the data source does not have"
         raise Refused(what, hint=f"its columns are {', '.join(columns)}")
 
 
 def split_filters(filters: Iterable[Filter], columns: frozenset[str]) -> tuple[dict[str, list[Test]], list[Filter]]:
-    """Filters on these columns as tests by column, and the others, which Spark applies itself."""
+    """Return filters on these columns as tests by column, and the others, which Spark applies itself."""
     tests: dict[str, list[Test]] = {}
     left: list[Filter] = []
     for each in filters:
@@ -63,7 +63,7 @@ def split_filters(filters: Iterable[Filter], columns: frozenset[str]) -> tuple[d
 
 
 def _test(each: Filter) -> Test | None:
-    """The filter as a function of its column's value; ``None`` for kinds that are left to Spark.
+    """Return the filter as a function of its column's value; ``None`` for kinds that are left to Spark.
 
     The columns that are pushed are never null, so "is not null" holds and null-safe equality is equality.
     """
@@ -91,5 +91,5 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
 
 
 def passes(tests: Mapping[str, list[Test]], values: Mapping[str, Any]) -> bool:
-    """Whether all tests on these values hold; columns without a value are not judged here."""
+    """Return whether all tests on these values hold; columns without a value are not judged here."""
     return all(test(values[column]) for column, each in tests.items() if column in values for test in each)
