@@ -1,7 +1,7 @@
 """Units of work as Spark tasks, watched by the driver: one task each, or several units a task if there are many.
 
 The same code runs on a Connect session and on a classic one: it uses DataFrames and mapInArrow only. Only the numbers
-of the units pass through Spark; the function reads and writes its inner files on the executor.
+of the units pass through Spark; the function reads and writes its own files on the executor.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def importable(function: Callable[..., None]) -> str:
 
 
 class _Job:
-    """Runs the action in a thread of its inner, under a tag by which it can be interrupted."""
+    """Runs the action in a thread of its own, under a tag by which it can be interrupted."""
 
     def __init__(self, session: SparkSession, task: UnitTask) -> None:
         self.ended = threading.Event()
@@ -132,7 +132,7 @@ class _Job:
 
 
 def translate(error: Exception) -> CdrError:
-    """Return a failure of Spark as one error: the unit's inner error if one is inside, else the first useful line."""
+    """Return a failure of Spark as one error: the unit's own error if one is inside, else the first useful line."""
     text = str(error)
     inner = decode(text)
     if inner is not None:

@@ -151,7 +151,7 @@ class _Walker:
         at = self._position
         flags = self._u8()
         if flags & ~_ENUM_CLASS != _SERIALIZABLE:
-            raise _FaultError(f"a class writes its values in its fields way (flags 0x{flags:02x})", at)
+            raise _FaultError(f"a class writes its values in its own way (flags 0x{flags:02x})", at)
         size, objects = 0, 0
         for _ in range(self._u16()):
             at = self._position
