@@ -119,7 +119,7 @@ def _salvage(
 
 
 def element_place(plan: Plan, number: int, position: int) -> Where | None:
-    """Where the element at a position begins in its channel, for an error that knows no more than the position.
+    """Return where the element at a position begins in its channel, for an error that knows no more than the position.
 
     ``None`` where the channel cannot be read that far any more: the error itself matters more than its place.
     """
@@ -241,17 +241,8 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int, gives_up: b
 
 
 def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """A fold of no records, and no elements by tag."""
+    """Return a fold of no records, and no elements by tag."""
     return np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
-
-
-def said(window: Window | Elements, before: Last) -> Last:
-    """The last watermark and status up to the end of the window."""
-    watermarks = np.flatnonzero(window.tags == frames.TAG_WATERMARK)[-1:]
-    statuses = np.flatnonzero(window.tags == frames.TAG_WATERMARK_STATUS)[-1:]
-    return said_at(
-        window, int(watermarks[0]) if len(watermarks) else -1, int(statuses[0]) if len(statuses) else -1, before
-    )
 
 
 def said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
@@ -264,16 +255,8 @@ def said_at(window: Window | Elements, watermark: int, status: int, before: Last
     )
 
 
-def said_in(data: npt.NDArray[np.uint8], watermark: int, status: int, before: Last) -> Last:
-    """With the last watermark and status beginning at these places of ``data``; −1 where there is none."""
-    return Last(
-        before.watermark if watermark < 0 else _signed(data[watermark + 1 : watermark + 9]),
-        before.idle if status < 0 else _signed(data[status + 1 : status + 5]) == IDLE,
-    )
-
-
 def _number(window: Window | Elements, element: int) -> int:
-    """The number that is all of an element behind its tag."""
+    """Return the number that is all of an element behind its tag."""
     body = window.data[window.starts[element] + 1 : window.ends[element]]
     return _signed(body)
 

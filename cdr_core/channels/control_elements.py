@@ -32,8 +32,7 @@ place on at least one new channel, *merged* if it is a watermark or status that 
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -46,7 +45,7 @@ from cdr_core.flink.element_kinds import OTHER_KINDS
 from cdr_core.kernels import frames
 from cdr_core.planning.job_spec import Partitioner
 from cdr_core.planning.plan import Plan, PlannedExchange
-from cdr_core.planning.subtask_mapping import new_channel, new_owners
+from cdr_core.planning.subtask_mapping import new_owners
 
 Longs = npt.NDArray[np.int64]
 
@@ -98,14 +97,8 @@ def _downs_into(exchange: PlannedExchange) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, into))
 
 
-def feeds(exchange: PlannedExchange, new_up: int, new_down: int) -> list[tuple[int, int]]:
-    """The virtual channels (up, down) whose records may arrive on the new channel (new_up → new_down)."""
-    ups = [up for up in range(exchange.old_up) if new_channel(up, exchange.new_up) == new_up]
-    return [(up, down) for up in ups for down in _downs_into(exchange)[new_down]]
-
-
 def rules(plan: Plan, number: int) -> tuple[Rule, ...]:
-    """The rule for each possible owner of a virtual channel, in their order."""
+    """Return the rule for each possible owner of a virtual channel, in their order."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     single = Rule.KEPT if len(channel.subtasks) == 1 else Rule.REPLICATED
@@ -117,7 +110,7 @@ def rules(plan: Plan, number: int) -> tuple[Rule, ...]:
 
 
 def feed_counts(plan: Plan, lines: Longs) -> Longs:
-    """How many virtual channels feed the new channel of each line, those without data included."""
+    """Return how many virtual channels feed the new channel of each line, those without data included."""
     channels = plan.channels.of_lines(lines)
     exchange, subtasks = plan.channels.exchange[channels], plan.channels.subtask_of_lines(lines)
     indexes = np.array([subtask.index for subtask in plan.subtasks], np.int64)[subtasks]
@@ -130,7 +123,7 @@ def feed_counts(plan: Plan, lines: Longs) -> Longs:
 
 
 def line_rules(plan: Plan, lines: Longs) -> npt.NDArray[np.int8]:
-    """The rule of each line, as its place in :class:`Rule`."""
+    """Return the rule of each line, as its place in :class:`Rule`."""
     owners = plan.channels.owner_count[plan.channels.of_lines(lines)]
     single = np.where(owners == 1, KEPT_RULE, _REPLICATED_RULE)
     return np.where(feed_counts(plan, lines) == 1, single, MERGED_RULE).astype(np.int8)
@@ -167,12 +160,6 @@ def kinds(counts: Sequence[int]) -> dict[str, int]:
     return _by_kind(counts, OTHER_KINDS)
 
 
-def written(source: Mapping[str, int], rule: Rule) -> dict[str, int]:
-    """How many elements by kind a rule puts on one new channel, of those that a virtual channel has."""
-    names = {OTHER_KINDS[tag] for tag in _CARRIED[rule]}
-    return {kind: count for kind, count in source.items() if kind in names and count}
-
-
 @dataclass(frozen=True, slots=True)
 class Last:
     """What a virtual channel said last: its watermark, and whether it was idle; ``None`` = it never said."""
@@ -186,63 +173,3 @@ class Last:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Last:
         return cls(value["watermark"], value["idle"])
-
-
-def closing(last: Sequence[Last]) -> Last:
-    """What is true of several channels together, by the rule above; ``idle`` is ``True`` or ``None``."""
-    known = [each.watermark for each in last if each.watermark is not None]
-    watermark = min(known) if known and len(known) == len(last) else None
-    return Last(watermark, True if last and all(each.idle for each in last) else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """Elements to be written to a new channel behind the last of its records.
-
-    ``subtask`` and ``channel`` are numbers in the plan; the channel is the last of the feeds in drain order.
-    """
-
-    subtask: int
-    channel: int
-    last: Last
-
-    @property
-    def others(self) -> dict[str, int]:
-        """What it adds to a ledger line."""
-        watermark = {f"{CLOSING_PREFIX}watermark": 1} if self.last.watermark is not None else {}
-        return watermark | ({f"{CLOSING_PREFIX}watermark_status": 1} if self.last.idle else {})
-
-    @property
-    def frames(self) -> bytes:
-        """The elements with their length fields."""
-        body = b""
-        if self.last.watermark is not None:
-            body += struct.pack(">ibq", 9, frames.TAG_WATERMARK, self.last.watermark)
-        if self.last.idle:
-            body += struct.pack(">ibi", 5, frames.TAG_WATERMARK_STATUS, IDLE)
-        return body
-
-
-def closings(plan: Plan, last: Mapping[int, Last]) -> list[Closing]:
-    """The closing elements of every merged new channel; ``last`` by number of the virtual channel."""
-    numbers = {(channel.exchange, channel.up, channel.down): n for n, channel in enumerate(plan.channels)}
-    carriers: dict[tuple[int, int, int], int] = {}
-    for number, channel in enumerate(plan.channels):
-        for subtask, rule in zip(channel.subtasks, rules(plan, number), strict=True):
-            if rule is Rule.MERGED:
-                carriers[channel.exchange, channel.new_up, subtask] = number
-    found = [
-        closing_behind(plan, carrier, subtask, lambda feed: last[numbers[feed]] if feed in numbers else Last())
-        for (_, _, subtask), carrier in sorted(carriers.items())
-    ]
-    return [each for each in found if each.others]
-
-
-def closing_behind(plan: Plan, number: int, subtask: int, said: Callable[[tuple[int, int, int]], Last]) -> Closing:
-    """The closing elements of the merged new channel whose last feed is a virtual channel, on one of its new subtasks.
-
-    ``said`` tells what a feed (exchange, up, down) said last.
-    """
-    channel = plan.channels[number]
-    fed = feeds(plan.exchanges[channel.exchange], channel.new_up, plan.subtasks[subtask].index)
-    return Closing(subtask, number, closing([said((channel.exchange, *pair)) for pair in fed]))
