@@ -29,16 +29,16 @@ Longs = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
 
 LARGE = 1 << 20
-"""Bytes from which on a channel is worth calls of its own."""
+"""Bytes from which on a channel is scanned by calls of its own."""
 BATCH_BYTES = 4 << 20
 BATCH_CHANNELS = 1 << 16
 """A batch ends at so many bytes or channels."""
 
 UNKNOWN_STATUS = 1
-"""Instead of a watermark status: the channel has none."""
+"""Stands for the watermark status of a channel that has none."""
 
 ALL_INPUT = 1 << 62
-"""Where an earlier version did not note which elements begin in input state: all of them count as such."""
+"""Stands for the end of input state in scans of earlier versions: all elements count as input state."""
 
 _CHANNEL = ("channel", "size", "input_size", "input_end", "watermark", "has_watermark", "status")
 _SPLIT = (
@@ -57,7 +57,7 @@ _KIND_NUMBERS = {name: kind for kind, name in KIND_NAMES.items()}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scanned:
-    """What `read` found in some channels: one row per channel in ``channels``, one per split in ``splits``.
+    """Result of `read` for some channels: one row per channel in ``channels``, one per split in ``splits``.
 
     ``gaps`` has a row per gap of a split whose gaps are ``noted`` (:class:`~cdr_core.channels.channel_scan.Split`);
     ``gap_split`` is the place of its split. ``ledger`` has a line per split: its place among the splits. ``special``
@@ -85,7 +85,7 @@ class Scanned:
 
     @classmethod
     def of_dicts(cls, found: Sequence[Mapping[str, Any]]) -> Scanned:
-        """From channels that were scanned alone."""
+        """Return the columns of channels that were scanned alone."""
         last = [each["last"] for each in found]
         channels: Columns = {
             name: np.array([each.get(name, ALL_INPUT) for each in found], np.int64)
@@ -112,7 +112,7 @@ class Scanned:
 
     @classmethod
     def joined(cls, parts: Sequence[Scanned]) -> Scanned:
-        """One behind another."""
+        """Return the parts one behind another."""
         shift = np.cumsum([0, *(len(part.splits["split_channel"]) for part in parts)])
         moved = [part.ledger.moved(np.arange(b, e)) for part, b, e in zip(parts, shift, shift[1:], strict=False)]
         ledger = Ledger(*(np.concatenate([getattr(each, name) for each in moved]) for name in Ledger.__slots__))
@@ -123,7 +123,7 @@ class Scanned:
         return cls(channels, splits, gaps, ledger, tuple(each for part in parts for each in part.special))
 
     def in_order(self) -> Scanned:
-        """By channel, and its splits by number: as units that follow each other in the plan leave them."""
+        """Return the rows by channel, and its splits by number, as units in the order of the plan leave them."""
         numbers = self.channels["channel"]
         if np.all(numbers[1:] >= numbers[:-1]):
             return self
@@ -145,7 +145,7 @@ class Scanned:
 
 
 def _brief(each: Mapping[str, Any]) -> dict[str, Any]:
-    """A channel scanned alone, without what is in the columns."""
+    """Return the description of a channel scanned alone, without the fields that are columns."""
     return {name: each[name] for name in ("channel", "entry", "quarantine", "dropped") if name in each}
 
 
@@ -192,7 +192,7 @@ def scan_channels(
 
 
 def batches_of(plan: Plan, numbers: Longs, apart: frozenset[int] = frozenset()) -> Iterator[tuple[Longs, bool]]:
-    """Neighbours of one exchange that are small enough together; and single channels."""
+    """Yield batches of small neighbouring channels of one exchange; and single channels."""
     sizes, exchanges = plan.channels.bytes[numbers], plan.channels.exchange[numbers]
     single = (sizes > min(LARGE, plan.split_size)) | np.isin(numbers, list(apart))
     begin = 0
@@ -210,7 +210,7 @@ def batches_of(plan: Plan, numbers: Longs, apart: frozenset[int] = frozenset()) 
 
 
 def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, shown: bool) -> Scanned | None:
-    """``None`` where something is doubtful: then each channel is looked at alone."""
+    """Scan channels together; return ``None`` in any doubt: then each channel is scanned alone."""
     try:
         batch = source.open(numbers)
     except CdrError:
@@ -257,7 +257,7 @@ def _scan_batch(plan: Plan, source: BatchSource, numbers: Longs, decodes: bool, 
 
 
 def _sums(data: npt.NDArray[np.uint8], begins: Longs, sizes: Longs) -> Longs:
-    """The CRC-32C of each stretch that is worth one: so few have one that a call for each costs nothing."""
+    """Return the CRC-32C of each stretch that is worth one: so few have one that a call for each costs nothing."""
     found = np.full(len(begins), NO_SUM)
     for at in np.flatnonzero(sizes >= WORTH_A_SUM).tolist():
         found[at] = google_crc32c.value(data[begins[at] : begins[at] + sizes[at]])
@@ -295,8 +295,8 @@ def _note_gaps(
 
 
 def framed(batch: ChannelBatch) -> tuple[Window, Longs] | None:
-    """The elements of all channels of a batch in one window, and which of them are whose; ``None`` where a channel is
-    not made of whole frames.
+    """Return the elements of all channels of a batch in one window, and the first of each channel; ``None`` where a
+    channel is not made of whole frames.
     """
     data = batch.pack(0, len(batch.numbers), np.empty(int(batch.sizes.sum()), np.uint8))
     most = len(data) // frames.SMALLEST_FRAME + 1
@@ -315,14 +315,14 @@ def _fits(plan: Plan, numbers: Longs, window: Window, first: Longs, shown: bool)
 
 
 def require_every_channel(plan: Plan, scanned: Scanned) -> None:
-    """Every channel of the plan exactly once, or something would be lost without a trace."""
+    """Require every channel of the plan exactly once: a missing one would be lost unnoticed."""
     seen = scanned.channels["channel"]
     if not np.array_equal(seen, np.arange(len(plan.channels))):
         raise Unbalanced(f"read scanned channels {seen[:10].tolist()}… of a plan with {len(plan.channels)}")
 
 
 def require_all_bytes(plan: Plan, scanned: Scanned) -> None:
-    """Of every channel, what is recovered and what is in quarantine or left out are all of its bytes."""
+    """Require that the recovered, quarantined and left-out bytes of every channel are all of its bytes."""
     recovered, aside, dropped = (np.zeros(len(plan.channels), np.int64) for _ in range(3))
     lengths = scanned.splits["split_end"] - scanned.splits["split_start"]
     np.add.at(recovered, scanned.splits["split_channel"], lengths)

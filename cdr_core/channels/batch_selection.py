@@ -1,8 +1,8 @@
-"""The selection of many splits: which bytes of them belong to which new subtask, as columns of parts and runs.
+"""The selection of many splits: the bytes of them that belong to each new subtask, as columns of parts and runs.
 
-A part is what one line (a channel and one of its possible owners) gets of one split. Splits that pass through are not
-looked at; small channels are filtered in batches; a large split, and a doubtful one, goes alone through
-:class:`~cdr_core.channels.channel_selection.Selector`, which knows how to say what is wrong.
+A part is the share of one line (a channel and one of its possible owners) in one split. Splits that pass through are
+not read; small channels are filtered in batches; a large split, and a doubtful one, is filtered alone by
+:class:`~cdr_core.channels.channel_selection.Selector`, which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cdr_core.planning.plan import Plan
 Longs = npt.NDArray[np.int64]
 
 SMALL_PAGES = 8
-"""A channel of at most so many read pages is small: it is looked at as a whole, not page by page."""
+"""A channel of at most so many read pages is small: it is read as a whole, not page by page."""
 
 MOST_LINES = 1 << 18
 """Lines of a batch: bounds the memory of its ledger where every record may belong to any subtask."""
@@ -67,7 +67,7 @@ class Selected:
 
     @classmethod
     def joined(cls, parts: Sequence[Selected]) -> Selected:
-        """One behind another."""
+        """Return the parts one behind another."""
         places = np.cumsum([0, *(len(part.line) for part in parts)])
         runs = np.cumsum([0, *(part.runs.shape[1] for part in parts)])
         firsts = [part.run_first[:-1] + shift for part, shift in zip(parts, runs[:-1], strict=True)]
@@ -84,7 +84,7 @@ class Selected:
         )
 
     def taken(self, order: Longs) -> Selected:
-        """The parts at these places, in this order, with their runs. What is counted per channel stays."""
+        """Return the parts at these places, in this order, with their runs. What is counted per channel stays."""
         counts, begins = np.diff(self.run_first)[order], self.run_first[:-1][order]
         first = np.append(0, np.cumsum(counts))
         runs = np.repeat(begins - first[:-1], counts) + np.arange(first[-1])
@@ -99,12 +99,12 @@ class Selected:
 
     @property
     def sizes(self) -> Longs:
-        """Bytes of the runs of each part, length fields included."""
+        """Return the bytes of the runs of each part, length fields included."""
         return _sums_between(self.runs[1] - self.runs[0], self.run_first)
 
     @property
     def elements(self) -> Longs:
-        """Elements of each part."""
+        """Return the number of elements of each part."""
         return _sums_between(self.runs[3], self.run_first)
 
 
@@ -114,12 +114,12 @@ def _sums_between(values: Longs, first: Longs) -> Longs:
 
 
 def _stacked(parts: Sequence[Ledger]) -> Ledger:
-    """Rows one behind another; no line is in two of them."""
+    """Return rows one behind another; no line is in two of them."""
     return Ledger(*(np.concatenate([getattr(part, name) for part in parts]) for name in Ledger.__slots__))
 
 
 def _counted(channels: Longs, kinds: Longs) -> Ledger:
-    """A ledger that only counts elements of other kinds."""
+    """Return a ledger that only counts elements of other kinds."""
     return Ledger.of(channels, np.zeros((len(channels), fingerprint.FOLD_COLUMNS), np.uint64), kinds)
 
 
@@ -164,9 +164,9 @@ class SplitRows:
         return self.end - self.start
 
     def as_dict(self, row: int) -> dict[str, Any]:
-        """A split as the careful way takes it."""
-        mine = self.ledger.other_lines == row
-        counts = zip(self.ledger.other_kinds[mine].tolist(), self.ledger.other_counts[mine].tolist(), strict=True)
+        """Return a split in the form that :class:`Selector` takes."""
+        members = self.ledger.other_lines == row
+        counts = zip(self.ledger.other_kinds[members].tolist(), self.ledger.other_counts[members].tolist(), strict=True)
         return {
             "channel": int(self.channel[row]),
             "number": int(self.number[row]),
@@ -180,23 +180,23 @@ class SplitRows:
 
 
 class BatchSelector:
-    """Selects the splits of a unit. ``selector`` goes the careful way."""
+    """Selects the splits of a unit. ``selector`` handles those that go alone."""
 
     def __init__(self, plan: Plan, source: BatchSource, selector: Selector, seen: Seen | None = None) -> None:
         self._plan, self._source, self._selector, self._seen = plan, source, selector, seen
 
     def select(self, splits: SplitRows) -> Selected:
-        """Parts in no particular order."""
-        found = [self._told(self._passing(splits, np.flatnonzero(~splits.reads)))]
+        """Return the parts in no particular order."""
+        found = [self._reported(self._passing(splits, np.flatnonzero(~splits.reads)))]
         for rows, together in self._groups(splits, np.flatnonzero(splits.reads)):
             selected = self._batch(splits, rows) if together else None
             if selected is not None:
-                found.append(self._told(selected))
+                found.append(self._reported(selected))
             else:
-                found += (self._told(self._alone(splits, row)) for row in rows.tolist())
+                found += (self._reported(self._alone(splits, row)) for row in rows.tolist())
         return Selected.joined(found)
 
-    def _told(self, selected: Selected) -> Selected:
+    def _reported(self, selected: Selected) -> Selected:
         if self._seen is not None:
             self._seen(selected.ledger.records, selected.ledger.bytes)
         return selected
@@ -224,7 +224,7 @@ class BatchSelector:
         return Selected(line, splits.start[rows], first, runs, ledger, kept, left, crc32c)
 
     def _groups(self, splits: SplitRows, rows: Longs) -> Iterator[tuple[Longs, bool]]:
-        """Whole small channels of one exchange together; everything else alone."""
+        """Yield whole small channels of one exchange together; everything else alone."""
         channel = splits.channel
         alone = np.ones(len(splits), bool)
         several = np.append(channel[1:] == channel[:-1], False) | np.append(False, channel[1:] == channel[:-1])
@@ -236,16 +236,18 @@ class BatchSelector:
             yield np.array([row]), False
         small = rows[~alone[rows]]
         for number in np.unique(self._plan.channels.exchange[channel[small]]).tolist():
-            mine = small[self._plan.channels.exchange[channel[small]] == number]
+            members = small[self._plan.channels.exchange[channel[small]] == number]
             begin = 0
             # A line weighs as much as if it were a few bytes of data: both bound the batch.
-            weights = splits.sizes[mine] + self._plan.channels.owner_count[channel[mine]] * (BATCH_BYTES // MOST_LINES)
+            weights = splits.sizes[members] + self._plan.channels.owner_count[channel[members]] * (
+                BATCH_BYTES // MOST_LINES
+            )
             for end in group_ends(weights, 2 * BATCH_BYTES, BATCH_CHANNELS).tolist():
-                yield mine[begin:end], True
+                yield members[begin:end], True
                 begin = end
 
     def _batch(self, splits: SplitRows, rows: Longs) -> Selected | None:
-        """``None`` where something is doubtful."""
+        """Select a batch; return ``None`` in any doubt."""
         numbers = splits.channel[rows]
         try:
             batch = self._source.open(numbers)
@@ -297,9 +299,9 @@ class BatchSelector:
         begins, sorted_runs = (np.cumsum(sizes) - sizes)[of_channel], runs[1:, order]
         crc32c = np.full(len(used), NO_SUM)
         for part in worth_a_sum(sorted_runs, run_first).tolist():
-            mine = begins[part] + sorted_runs[:2, run_first[part] : run_first[part + 1]]
+            members = begins[part] + sorted_runs[:2, run_first[part] : run_first[part + 1]]
             found = 0
-            for start, end in mine.T.tolist():
+            for start, end in members.T.tolist():
                 found = google_crc32c.extend(found, window.data[start:end])
             crc32c[part] = found
         return Selected(lines[used], zeros, run_first, sorted_runs, ledger, *counted, crc32c)
@@ -344,12 +346,13 @@ def _between_gaps(splits: SplitRows, rows: Longs, counts: Longs) -> tuple[Longs,
 
 
 def worth_a_sum(runs: Longs, first: Longs) -> Longs:
-    """The parts whose runs are so long, on average, that the drain may as well read them where they lie."""
+    """Return the parts whose runs are so long, on average, that the drain may read them in place."""
     return np.flatnonzero(_sums_between(runs[1] - runs[0], first) >= WORTH_A_SUM * np.maximum(np.diff(first), 1))
 
 
 def record_lanes(plan: Plan, numbers: Longs, window: Window, first: Longs) -> Longs | None:
-    """Per element of whole channels of one exchange which of its channel's lines it belongs to; 0 if it is no record.
+    """Return, per element of whole channels of one exchange, the number of its line in its channel; 0 if it is no
+    record.
 
     ``None`` where a value or key does not fit.
     """

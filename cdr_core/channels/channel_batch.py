@@ -1,7 +1,7 @@
-"""Many virtual channels opened at once: where the bytes of each lie in memory, as columns.
+"""Many virtual channels opened at once: the memory addresses of their bytes, as columns.
 
-Files are mapped, remote stretches fetched, once per object; per channel there are only rows of arrays. A
-channel that is damaged, or that the kernel is in doubt about, is opened alone, as ever, which raises what is wrong.
+Files are mapped, remote stretches fetched, once per object; per channel there are only rows of arrays. A channel that
+is damaged, or that the kernel doubts, is opened alone, which raises what is wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cdr_core.planning.exchange_binding import PlannedExchange
 from cdr_core.planning.plan import Plan
 
 ANY_SIZE, NO_SIZE = -1, -2
-"""Instead of an announced payload: whatever the chunks add up to is right; only the careful way can judge."""
+"""In place of an announced payload: any size is accepted; or only the reader of single channels can decide."""
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -49,13 +49,13 @@ class ChannelBatch:
     memory: tuple[Any, ...] = field(repr=False)
 
     def pack(self, begin: int, end: int, target: Bytes) -> Bytes:
-        """The bytes of channels ``begin`` to ``end``, one behind another, at the head of ``target``."""
+        """Return the bytes of channels ``begin`` to ``end``, one behind another, at the head of ``target``."""
         chunks = slice(int(self.first[begin]), int(self.first[end]))
         return target[: channel_batches.pack_chunks(self.address[chunks], self.length[chunks], target)]
 
     @property
     def logical(self) -> Longs:
-        """Where each chunk begins in its channel, and behind the chunks of each channel its size."""
+        """Return where each chunk begins in its channel, and behind the chunks of each channel its size."""
         starts = np.append(0, np.cumsum(self.length))
         channel = np.repeat(np.arange(len(self.numbers)), np.diff(self.first))
         found = np.empty(len(self.length) + len(self.numbers), np.int64)
@@ -65,7 +65,7 @@ class ChannelBatch:
 
 
 class BatchSource:
-    """Opens channels of one plan. It keeps what it mapped until it is let go."""
+    """Opens channels of one plan. It keeps what it mapped until it is released."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -73,15 +73,15 @@ class BatchSource:
         self._memory: dict[tuple[str, Side, int], _StreamMemory] = {}
 
     def open(self, numbers: Longs, damaged: npt.NDArray[np.bool_] | None = None) -> ChannelBatch:
-        """The channels with these numbers; ``damaged`` ones as `read` opened them."""
+        """Return the channels with these numbers; ``damaged`` ones as `read` opened them."""
         known = np.zeros(len(numbers), bool) if damaged is None else damaged
         careful = known.copy()
         sides, kept = [], []
         for side in (Side.INPUT, Side.OUTPUT):
             found = _Located(numbers)
             for number in np.unique(self._plan.channels.exchange[numbers]).tolist():
-                mine = np.flatnonzero(self._plan.channels.exchange[numbers] == number)
-                kept += self._locate(self._plan.exchanges[number], side, numbers[mine], mine, found)
+                members = np.flatnonzero(self._plan.channels.exchange[numbers] == number)
+                kept += self._locate(self._plan.exchanges[number], side, numbers[members], members, found)
             careful |= found.totals < 0
             sides.append(found)
         opened = {
@@ -100,10 +100,10 @@ class BatchSource:
         at = first[:-1].copy()
         at[list(opened)] = -1
         for side in sides:
-            for rows, starts, addresses, lengths, mine in side.pieces:
-                places = at[mine]
+            for rows, starts, addresses, lengths, members in side.pieces:
+                places = at[members]
                 channel_batches.place_side(rows, starts, addresses, lengths, places, address, length)
-                at[mine] = places
+                at[members] = places
         sizes, inputs = sides[0].totals + sides[1].totals, sides[0].totals.copy()
         for which, channel in opened.items():
             _fill_alone(channel, address[first[which] :], length[first[which] :])
@@ -111,14 +111,16 @@ class BatchSource:
             kept.append(channel)
         return ChannelBatch(numbers, first, address, length, sizes, inputs, tuple(kept))
 
-    def _locate(self, exchange: PlannedExchange, side: Side, numbers: Longs, mine: Longs, found: _Located) -> list[Any]:
+    def _locate(
+        self, exchange: PlannedExchange, side: Side, numbers: Longs, members: Longs, found: _Located
+    ) -> list[Any]:
         """Find the chunks of one side of channels of one exchange."""
         operator = exchange.end(side)[0]
         columns = self._checkpoint.columns(operator, side)
         rows = exchange.rows_of(columns, self._plan.channels.up[numbers], self._plan.channels.down[numbers])
         asked = rows[rows >= 0]
         counts = columns.first[asked + 1] - columns.first[asked]
-        found.counts[mine[rows >= 0]] += counts
+        found.counts[members[rows >= 0]] += counts
         if not len(asked):
             return []
         streams = self._streams(columns, asked, int(numbers[0]))
@@ -127,19 +129,19 @@ class BatchSource:
         channel_batches.locate_chunks(
             rows, columns.stream, columns.first, columns.offsets, *streams.arguments, addresses, lengths, totals
         )
-        found.totals[mine] = totals
-        found.pieces.append((rows, columns.first, addresses, lengths, mine))
+        found.totals[members] = totals
+        found.pieces.append((rows, columns.first, addresses, lengths, members))
         return [streams]
 
     def _streams(self, columns: ChannelColumns, rows: Longs, number: int) -> _Streams:
-        """The streams that the rows need, in memory."""
+        """Return the streams that the rows need, in memory."""
         needed = np.unique(columns.stream[rows])
         opened: dict[int, _StreamMemory] = {}
         for stream in needed.tolist():
             key = (columns.operator, columns.side, stream)
             if key not in self._memory:
-                mine = rows[columns.stream[rows] == stream]
-                memory = self._open_stream(columns, stream, mine, number)
+                members = rows[columns.stream[rows] == stream]
+                memory = self._open_stream(columns, stream, members, number)
                 if memory.whole:
                     self._memory[key] = memory
                 opened[stream] = memory
@@ -148,8 +150,8 @@ class BatchSource:
         return _Streams(columns, rows, opened)
 
     def _open_stream(self, columns: ChannelColumns, stream: int, rows: Longs, number: int) -> _StreamMemory:
-        """One stream; of a remote one the stretches that the rows lie in. What cannot be read is left to the careful
-        way.
+        """Return one stream; of a remote one the stretches that the rows lie in. A stream that cannot be read is left
+        to the reader of single channels.
         """
         location = self._checkpoint.resolve(columns.streams[stream])
         offsets = np.concatenate([columns.offsets[columns.first[row] : columns.first[row + 1]] for row in rows])
@@ -164,7 +166,7 @@ _kept: dict[tuple[str, str, int], BatchSource] = {}
 
 
 def batch_source(plan: Plan, phase: str) -> BatchSource:
-    """The one of this process for a phase of a recovery: what it has mapped serves unit after unit of a task."""
+    """Return this process's source for a phase of a recovery: its mapped files serve all units of a task."""
     key = (plan.sha256, phase, os.getpid())
     if key not in _kept:
         let_go()
@@ -173,7 +175,7 @@ def batch_source(plan: Plan, phase: str) -> BatchSource:
 
 
 def let_go() -> None:
-    """Unmap what was kept: a file that a worker still maps keeps its room on the disk when it is deleted."""
+    """Unmap the kept files: a deleted file occupies its disk space until no worker maps it."""
     _kept.clear()
 
 
@@ -187,7 +189,7 @@ def _fill_alone(channel: ChannelBytes, address: Longs, length: Longs) -> None:
 
 
 class _Located:
-    """Chunks of one side of the asked channels: how many each has, their bytes together, and the pieces found."""
+    """Chunks of one side of the wanted channels: how many each has, their bytes together, and the pieces found."""
 
     def __init__(self, numbers: Longs) -> None:
         self.counts, self.totals = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
@@ -196,7 +198,7 @@ class _Located:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StreamMemory:
-    """The stretches of a stream's object that are in memory; ``size`` −1 = the careful way has to look.
+    """The stretches of a stream's object that are in memory; ``size`` −1 = left to the reader of single channels.
 
     ``whole``: nothing more of it has to be fetched later.
     """
@@ -250,7 +252,7 @@ class _Streams:
             most[number] = memory.expected if memory.expected is not None else most[number]
         stream, size = columns.stream[rows], columns.size[rows]
         payload = size - LENGTH_SIZE * (columns.first[rows + 1] - columns.first[rows])
-        # As for single channels: a size that cannot be true tells nothing, and then chunks may overlap.
+        # As for single channels: an impossible size proves nothing, and then chunks may overlap.
         impossible = (payload < 0) | (size > most[stream] - HEADER_SIZE)
         announced = np.where(inline[stream], ANY_SIZE, np.where(impossible, NO_SIZE, payload))
         ordered = [opened[number] for number in sorted(opened)]

@@ -1,8 +1,8 @@
-"""Where the bytes of a virtual channel lie in its objects, by `_metadata` alone, and reading ranges of them in place.
+"""The places of a virtual channel's bytes in its objects, by `_metadata` alone, and reading ranges of them in place.
 
-A handle says where chunks begin. A chunk reaches to the next one that any handle names, or to the end of its stream; if
-the chunks of a channel add up to what its handle announces, that is where each of them ends, and no byte had to be read
-to know it. Where they do not, there is no layout, and the channel is opened the careful way.
+A handle lists where chunks begin. A chunk reaches to the next one that any handle names, or to the end of its stream;
+if the chunks of a channel add up to the size that its handle announces, these are the ends, and no byte had to be read
+to know them. Otherwise there is no layout, and the reader of single channels opens the channel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRETCH = 4 << 20
 LONGEST_IGNORED = 64 << 10
 """Unwanted bytes that are read along, because a second call would cost more."""
 _IGNORED = memoryview(bytearray(LONGEST_IGNORED))
-"""Where they go. It is never read, so all threads share it."""
+"""Target of these bytes. It is never read, so all threads share it."""
 
 
 class Range(NamedTuple):
@@ -64,12 +64,12 @@ class ChannelLayout:
         return int(self.logical[-1])
 
     def chunks(self, begin: int, end: int) -> tuple[int, int]:
-        """The first chunk and the one behind the last that hold logical bytes [begin, end)."""
+        """Return the first chunk and the one behind the last that hold logical bytes [begin, end)."""
         first = int(np.searchsorted(self.logical, begin, side="right")) - 1
         return first, int(np.searchsorted(self.logical, end, side="left"))
 
     def ranges(self, first: int, last: int) -> Iterator[Range]:
-        """Chunks ``first`` to ``last``, those together that lie one behind another, each with its length field."""
+        """Yield chunks ``first`` to ``last``, adjacent ones together, each with its length field."""
         begins = self.starts[first:last] - LENGTH_SIZE
         ends = self.starts[first:last] + np.diff(self.logical[first : last + 1])
         of = self.of[first:last]
@@ -85,7 +85,7 @@ class ChannelLayout:
 
 
 def layout_of(plan: Plan, number: int, index: SourceIndex) -> ChannelLayout | None:
-    """The layout of a virtual channel whose state is in objects that `read` looked at; ``None`` in any doubt."""
+    """Return the layout of a virtual channel whose state is in objects that `read` looked at; ``None`` in any doubt."""
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     starts: list[Longs] = []
     lengths: list[Longs] = []
@@ -136,7 +136,7 @@ class _Wanted:
         return int(self.ends[-1])
 
     def places(self, points: Longs) -> Longs:
-        """Where each logical byte goes; −1 for one that is not wanted."""
+        """Return where each logical byte goes; −1 for one that is not wanted."""
         row = np.searchsorted(self.starts, points, side="right") - 1
         lengths = self.ends - self.starts
         places: Longs = self.at + (np.cumsum(lengths) - lengths)[row] + points - self.starts[row]
@@ -144,7 +144,7 @@ class _Wanted:
 
 
 class LayoutReader:
-    """Reads ranges of channels where they lie; what it fetches counts as the unit's. For any thread."""
+    """Reads ranges of channels in place; the bytes that it fetches count as the unit's. Safe for any thread."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._index = plan, index_of(plan.metadata_sha256)
@@ -152,14 +152,14 @@ class LayoutReader:
         self._last: tuple[int, ChannelLayout | None] = (-1, None)
 
     def layout(self, number: int) -> ChannelLayout | None:
-        """That of a channel; pieces of one come in a row."""
+        """Return the layout of a channel; consecutive calls are mostly for the same one."""
         last = self._last
         if last[0] != number:
             self._last = last = number, layout_of(self._plan, number, self._index)
         return last[1]
 
     def lasts(self, number: int) -> bool:
-        """Whether the drain may read the channel in place."""
+        """Return whether the drain may read the channel in place."""
         layout = self.layout(number)
         return layout is not None and all(map(self._index.lasts, layout.uris))
 
@@ -216,7 +216,7 @@ class LayoutReader:
 
 
 class StreamedChannel(ChannelBytes):
-    """A channel of an object store of which two stretches are in memory: it is fetched as it is read, forwards.
+    """A channel of an object store of which two stretches are in memory: it is fetched forwards as it is read.
 
     Every length field is compared with the layout when its stretch arrives.
     """
@@ -275,7 +275,7 @@ class StreamedChannel(ChannelBytes):
         if len(wrong):
             place = first + int(wrong[0])
             raise CorruptChannelState(
-                f"a chunk does not have the {lengths[wrong[0]]} bytes that its handle says",
+                f"a chunk does not have the {lengths[wrong[0]]} bytes that its handle states",
                 where=replace(self.where, offset=int(layout.logical[place])),
                 hint=DAMAGED,
             )
@@ -291,7 +291,7 @@ class StreamedChannel(ChannelBytes):
 
 
 def open_whole(plan: Plan, number: int) -> ChannelBytes:
-    """A channel that will be read once from its start: streamed, where a unit would have to fetch much of it."""
+    """Return a channel that will be read once from its start: streamed, if a unit would have to fetch much of it."""
     fetches = unit_fetches()
     if fetches is not None and int(plan.channels.bytes[number]) > STRETCH:
         index = index_of(plan.metadata_sha256)

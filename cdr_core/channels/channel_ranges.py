@@ -1,4 +1,4 @@
-"""A large channel in stretches that are read apart: each begins with an element, and knows which one that is."""
+"""Divides a large channel into ranges that start on an element and can be read in parallel."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Stretch:
 
 
 def stretches(plan: Plan, number: int, size: int) -> Iterator[Stretch]:
-    """A channel in stretches of at most ``size`` bytes where its elements allow it, in order.
+    """Yield a channel in stretches of at most ``size`` bytes where its elements allow it, in order.
 
-    Where elements begin only a scan can tell. A channel that is not larger is not looked at, and one that would have to
-    be fetched stays whole. Damage ends the scan: whoever reads the last stretch finds it, behind what is good.
+    Only a scan finds where elements begin. A smaller channel is not scanned, and one that would have to be fetched
+    stays whole. Damage ends the scan: the reader of the last stretch reports it, behind the sound elements.
     """
     begin = position = 0
     if plan.channels[number].bytes > size and not _is_remote(plan, number):

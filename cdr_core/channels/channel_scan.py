@@ -1,4 +1,6 @@
-"""One sequential scan of a virtual channel: its ledger line, what it said last, and splits on element borders."""
+"""One sequential scan of a virtual channel: its ledger line, its last watermark and status, and splits on element
+borders.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,10 @@ WINDOW = 1024 * 1024
 
 
 NO_SUM = -1
-"""Instead of the CRC-32C of a split: it is too short to be drained from where it lies."""
+"""In place of the CRC-32C of a split that is too short to be drained in place."""
 
 WORTH_A_SUM = 32 << 10
-"""Bytes of a run, on average, from which on a part of a split has a sum, and may be drained from where it lies."""
+"""Bytes of a run, on average, from which on a part of a split has a sum, and may be drained in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,14 @@ class Split:
 
 
 Seen = Callable[[int, int], None]
-"""Told of every window: its records and its bytes."""
+"""Called with the records and the bytes of every window."""
 
 
 def scan_channel(
     plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, most: int | None = None
 ) -> dict[str, Any]:
-    """Ledger line, size and splits of one virtual channel, without what is to be left out; damage is an error with its
-    place. Splits have at most the plan's size, or ``most`` bytes, unless one element is longer.
+    """Return ledger line, size and splits of one virtual channel, without the elements to be left out; damage raises
+    with its place. Splits have at most the plan's size, or ``most`` bytes, unless one element is longer.
     """
     channel, split_size = open_whole(plan, number), most or plan.split_size
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)
@@ -91,12 +93,12 @@ def scan_channel(
 def salvage_channel(
     plan: Plan, number: int, drops: Ranges = (), seen: Seen | None = None, *, shown: bool = True
 ) -> tuple[dict[str, Any], Salvaged, Damage | None]:
-    """As :func:`scan_channel`, of what is before the damage, if there is any; every value is decoded.
+    """Return :func:`scan_channel` of the part before the damage, if there is any; every value is decoded.
 
-    ``shown``: whether the target needs values; if not, those that only cannot be shown are sound.
+    ``shown``: the target needs values; otherwise values that only cannot be shown are sound.
 
-    A side with more bytes than its handle says is sound if all of it is: a chunk that swallowed bytes of another
-    channel may frame for a while, and then nothing of that side can be believed.
+    A side with more bytes than its handle states is sound if all of it is: a chunk that swallowed bytes of another
+    channel may frame for a while, and then nothing of that side can be trusted.
     """
     scanned, salvaged, damage = _salvage(plan, number, drops, open_salvaged(plan, number), shown, seen)
     if damage is not None and salvaged.doubtful:
@@ -108,7 +110,7 @@ def _salvage(
     plan: Plan, number: int, drops: Ranges, salvaged: Salvaged, shown: bool, seen: Seen | None = None
 ) -> tuple[dict[str, Any], Salvaged, Damage | None]:
     size = min(WINDOW, plan.split_size)
-    # What is left out is not decoded: it may be the very record that does not decode.
+    # Elements to be left out are not decoded: one of them may be the very record that does not decode.
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
     sound = SoundWindows(plan, number, salvaged, found, shown=shown)
     gives_up = gives_up_others(plan, number)
@@ -119,9 +121,9 @@ def _salvage(
 
 
 def element_place(plan: Plan, number: int, position: int) -> Where | None:
-    """Return where the element at a position begins in its channel, for an error that knows no more than the position.
+    """Return where the element at a position begins in its channel, for an error that has only the position.
 
-    ``None`` where the channel cannot be read that far any more: the error itself matters more than its place.
+    ``None`` where the channel can no longer be read that far: the error itself matters more than its place.
     """
     with suppress(CdrError):
         channel = open_channel(plan, number)
@@ -151,7 +153,7 @@ def _described(plan: Plan, number: int, channel: ChannelBytes, splits: list[Spli
     }
 
 
-def _told(found: Iterable[Window], seen: Seen | None) -> Iterator[Window]:
+def _reported(found: Iterable[Window], seen: Seen | None) -> Iterator[Window]:
     for window in found:
         yield window
         if seen is not None:
@@ -220,7 +222,7 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int, gives_up: b
     sums, kinds = _nothing()
     last, summed = Last(), _Records(gives_up)
     for window in found:
-        # Where something was left out in between, a split ends: the next one begins behind it.
+        # A split ends where elements were left out: the next one begins behind them.
         if start < end and (end < window.base or window.base + int(window.ends[-1]) - start > split_size):
             tally = Tally.of_fold(sums[0])
             yield Split(start, end, position, tally, by_kind(kinds.tolist()), last, input_end, *summed.noted())
@@ -229,7 +231,7 @@ def _walk(found: Iterable[Window], split_size: int, input_size: int, gives_up: b
             start, position, summed = window.base, window.position, _Records(gives_up)
             sums, kinds = _nothing()
         spoke = fingerprint.fold_elements(window.data, window.starts, window.ends, window.tags, sums, kinds)
-        last = said_at(window, *spoke, last)
+        last = last_at(window, *spoke, last)
         # An element begins with its length field.
         if inputs := int(np.searchsorted(window.starts, input_size - window.base + frames.LENGTH_BYTES)):
             input_end = window.position + inputs
@@ -245,8 +247,8 @@ def _nothing() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     return np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64), np.zeros(frames.TAGS, np.int64)
 
 
-def said_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
-    """With the last watermark and status of the window at these places; −1 where it has none."""
+def last_at(window: Window | Elements, watermark: int, status: int, before: Last) -> Last:
+    """Return the last watermark and status, which are at these places of the window; −1 where it has none."""
     if watermark < 0 and status < 0:
         return before
     return Last(

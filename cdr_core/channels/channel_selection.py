@@ -1,8 +1,7 @@
-"""The selection: which bytes of a split of a virtual channel belong to which new subtask, as runs.
+"""The selection: the bytes of a split of a virtual channel that belong to each new subtask, as runs.
 
-A channel with one possible owner passes through: where all of its elements go on, nothing of it is looked at. Of the
-others every record is read through the task's one read page, its owner found, and neighbours of one owner joined into
-runs.
+A channel with one possible owner passes through: if all of its elements are kept, it is not read. Of the others every
+record is read through the task's one read page, its owner found, and neighbours of one owner joined into runs.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Selection:
     account: Mapping[str, Mapping[str, int]]
 
     def of_lane(self, lane: int) -> tuple[Longs, ...]:
-        """The columns of one lane's runs, without the lane itself."""
+        """Return the columns of one lane's runs, without the lane itself."""
         return self.runs[lane]
 
 
@@ -86,7 +85,7 @@ class Selector:
         self.page.close()
 
     def select(self, split: Mapping[str, Any]) -> Selection:
-        """The runs of a split that `read` described."""
+        """Return the runs of a split that `read` described."""
         number = split["channel"]
         planned, of = self._plan.channels[number], rules(self._plan, number)
         if len(planned.subtasks) > 1:
@@ -94,14 +93,14 @@ class Selector:
         return self._records_only(of, split) if self.reads(split) else _whole(split)
 
     def reads(self, split: Mapping[str, Any]) -> bool:
-        """Whether the split's bytes have to be looked at."""
+        """Return whether the split's bytes have to be read."""
         number = split["channel"]
         if len(self._plan.channels[number].subtasks) > 1:
             return True
         return rules(self._plan, number) != (Rule.KEPT,) and bool(split["others"])
 
     def _open(self, split: Mapping[str, Any]) -> ChannelBytes:
-        """The split's channel. Splits of one come in a row, and its chunks are looked up once."""
+        """Open the split's channel. Splits of one channel are consecutive, and its chunks are looked up once."""
         wanted = (split["channel"], split["damaged"])
         if self._opened is None or self._opened[0] != wanted:
             self._opened = (wanted, open_again(self._plan, *wanted))
@@ -133,7 +132,7 @@ class Selector:
         return runs.selection()
 
     def _in_place(self, planned: VirtualChannel) -> tuple[Longs, npt.NDArray[np.int32]] | None:
-        """Where the key is, and the lane of each key group; ``None`` where owners are found in another way."""
+        """Return where the key is, and the lane of each key group; ``None`` where owners cannot be found in place."""
         exchange = self._plan.exchanges[planned.exchange]
         if exchange.partitioner != Partitioner.HASH:
             return None
@@ -143,7 +142,7 @@ class Selector:
         return None if place is None else (place, lanes_of_groups(exchange, planned.down, lanes))
 
     def _lanes(self, planned: VirtualChannel, window: Window, where: Where) -> Longs:
-        """Per element its owner as an index into the channel's owners; −1 for what is not a record."""
+        """Return per element its owner as an index into the channel's owners; −1 for elements that are not records."""
         exchange = self._plan.exchanges[planned.exchange]
         records = window.records
         times, values = np.empty(len(records), np.int64), np.empty(len(records), np.int64)
@@ -196,7 +195,7 @@ class _Runs:
         )
 
     def _by_lane(self, sizes: Longs, counts: Longs) -> tuple[tuple[Longs, ...], ...]:
-        """The columns of each lane's runs, in order."""
+        """Return the columns of each lane's runs, in order."""
         most = np.zeros(len(self._carried), np.int64)
         for piece in self._pieces:
             element_runs.count_runs(piece, self._carried, most)
@@ -212,7 +211,7 @@ class _Runs:
 
 
 def _whole(split: Mapping[str, Any]) -> Selection:
-    """All of a split as one run, by what `read` noted: its bytes are not touched."""
+    """Return all of a split as one run, as `read` described it: its bytes are not read."""
     tally, others = Tally.from_json(split["tally"]), dict(split["others"])
     run = (split["start"], split["end"], split["position"], tally.records + sum(others.values()))
     columns = tuple(np.array([value], np.int64) for value in run)
@@ -221,7 +220,7 @@ def _whole(split: Mapping[str, Any]) -> Selection:
 
 @contextmanager
 def _exact_place(where: Where, window: Window) -> Iterator[None]:
-    """A value that does not fit is an error at its own offset, not only in its batch."""
+    """Raise a value that does not fit as an error at its own offset, not only in its batch."""
     try:
         yield
     except (BadValue, Misplaced) as error:

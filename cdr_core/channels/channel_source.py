@@ -1,4 +1,4 @@
-"""Opening the source: a checkpoint's `_metadata`, and the bytes of its virtual channels where they lie."""
+"""Opens the source: a checkpoint's `_metadata`, and the bytes of its virtual channels in place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ __all__ = [
 
 @lru_cache(maxsize=4)
 def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
-    """The checkpoint a plan was made for; another `_metadata` at its address is an error, not another result."""
+    """Return the checkpoint that a plan was made for; another `_metadata` at its address raises."""
     uri = join(directory, METADATA_FILE)
     pin = index_of(metadata_sha256).place(uri)
     pinned = pin != uri
@@ -73,13 +73,13 @@ def open_planned(directory: str, metadata_sha256: str) -> Checkpoint:
 
 
 def open_channel(plan: Plan, number: int) -> ChannelBytes:
-    """The bytes of a virtual channel of the plan, bounds checked."""
+    """Return the bytes of a virtual channel of the plan, bounds checked."""
     inputs, outputs = sides(plan, number)
     return ChannelBytes(open_side(plan, inputs), open_side(plan, outputs), place(plan, number))
 
 
 def sides(plan: Plan, number: int) -> tuple[ChannelSlice | None, ChannelSlice | None]:
-    """Input and output state of a virtual channel; ``None`` where that side has none."""
+    """Return input and output state of a virtual channel; ``None`` where that side has none."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
@@ -93,12 +93,12 @@ def sides(plan: Plan, number: int) -> tuple[ChannelSlice | None, ChannelSlice | 
 
 
 def announced_size(plan: Plan, number: int) -> int:
-    """What the handles of a virtual channel say of its size; nothing is read."""
+    """Return the size of a virtual channel that its handles state; nothing is read."""
     return sum(piece.size for piece in sides(plan, number) if piece is not None)
 
 
 def place(plan: Plan, number: int) -> Where:
-    """A virtual channel, for errors: by its downstream end, whose operator is called what people call it."""
+    """Return a virtual channel's place for errors: its downstream end, by the operator's label."""
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
     operator = _label(plan.checkpoint, plan.metadata_sha256, exchange.downstream)
@@ -111,10 +111,10 @@ def _label(directory: str, sha256: str, operator: str) -> str:
 
 
 def open_side(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
-    """The chunks of one side; none where that side has no state.
+    """Return the chunks of one side; none where that side has no state.
 
-    Chunks that are shorter than their handle says are refused: one whose length field shrank to a record's border still
-    frames, and what is behind it would be lost without a trace. More bytes than announced lose nothing.
+    Chunks that are shorter than their handle states are refused: one whose length field shrank to a record's border
+    still frames, and the bytes behind it would be lost unnoticed. More bytes than announced lose nothing.
     """
     if piece is None:
         return ()
@@ -126,8 +126,8 @@ def open_side(plan: Plan, piece: ChannelSlice | None) -> tuple[Part, ...]:
 
 
 def announced_payload(plan: Plan, piece: ChannelSlice) -> int | None:
-    """What a handle says of the payload in its file; ``None`` where that cannot be true, and for inline state, whose
-    handle counts its own array.
+    """Return the payload in its file that a handle states; ``None`` where that is impossible, and for inline state,
+    whose handle counts its own array.
     """
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     is_file = isinstance(checkpoint.resolve(piece.delegate), FileLocation)
@@ -135,12 +135,12 @@ def announced_payload(plan: Plan, piece: ChannelSlice) -> int | None:
 
 
 def unlike(found: int, announced: int) -> str:
-    """The sentence for chunks that do not add up."""
-    return f"chunks of {found} bytes where the handle says {announced}"
+    """Return the sentence for chunks that do not add up."""
+    return f"chunks of {found} bytes where the handle states {announced}"
 
 
 def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
-    """The chunks of one side, whether or not they add up to what the handle says."""
+    """Return the chunks of one side, even if they do not add up to the size that the handle states."""
     where = piece.where(plan.checkpoint)
     checkpoint = open_planned(plan.checkpoint, plan.metadata_sha256)
     stream = stream_of(plan, piece.offsets.numpy(), checkpoint.resolve(piece.delegate), where)
@@ -160,7 +160,7 @@ def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
 class Stream:
     """The channel-state stream that a handle names: from ``base`` of ``source`` on there are ``there`` bytes.
 
-    ``expected`` is how many there should be, where that is known; ``short`` says so of a remote file that has fewer.
+    ``expected`` is how many there should be, where that is known; ``short`` is the message for a remote file that has fewer.
     ``neighbours`` gives the places of all chunks in its file; inline state has no other channel's.
     """
 
@@ -181,21 +181,21 @@ class Stream:
         return (Part(self.source, starts, lengths),)
 
     def rest(self, start: int) -> tuple[Part, ...]:
-        """What there is from a place of the source to the stream's end."""
+        """Return the bytes from a place of the source to the stream's end."""
         if isinstance(self.source, Spans):
             return self.source.rest(start)
         return (Part(self.source, np.array([start]), np.array([self.base + self.there - start])),)
 
     def length_at(self, offset: int) -> int:
-        """What the length field at an offset says."""
+        """Return the length in the length field at an offset."""
         place = np.array([self.base + offset])
         fields = self.source.fields(place) if isinstance(self.source, Spans) else gather_fields(self.source, place)
         return int(fields[0])
 
 
 def stream_of(plan: Plan, offsets: Longs, location: Location, where: Where) -> Stream:
-    """What there is of a stream with chunks at these offsets; nothing at all is an error, less than there should be is
-    not.
+    """Return the existing bytes of a stream with chunks at these offsets; none at all is an error, fewer than there
+    should be are not.
     """
     if isinstance(location, InlineLocation):
         data = np.frombuffer(location.data, dtype=np.uint8)
@@ -213,7 +213,7 @@ def stream_of(plan: Plan, offsets: Longs, location: Location, where: Where) -> S
 def refuse_overlap(neighbours: Longs, starts: Longs, lengths: Longs, where: Where) -> None:
     """Refuse a chunk that reaches to where another one begins, be it of another channel.
 
-    Only looked at where chunks do not add up to what their handle says; in remote files it shows by itself.
+    Only checked where chunks do not add up to their handle's size; in remote files the fetch finds it.
     """
     following = np.append(neighbours, np.iinfo(np.int64).max)[
         np.searchsorted(neighbours, starts - LENGTH_SIZE, "right")
@@ -226,7 +226,7 @@ def refuse_overlap(neighbours: Longs, starts: Longs, lengths: Longs, where: Wher
 
 
 def neighbours(plan: Plan, uri: str) -> Longs:
-    """Where chunks of any channel begin in a local file, in order."""
+    """Return where chunks of any channel begin in a local file, in order."""
     return _neighbours(plan.checkpoint, plan.metadata_sha256).get(uri, np.zeros(0, np.int64))
 
 
@@ -244,7 +244,7 @@ def _neighbours(directory: str, sha256: str) -> Mapping[str, Longs]:
 
 
 def _remote(plan: Plan, offsets: Longs, location: FileLocation, where: Where) -> tuple[Spans, int]:
-    """What was fetched of an object, and how many bytes it has."""
+    """Return the fetched parts of an object, and how many bytes it has."""
     try:
         objects = _fetched_of(plan)
         return objects.spans(location, offsets, where), objects.size(location.uri)
@@ -261,7 +261,7 @@ def _fetched_of(plan: Plan) -> FetchedObjects:
 
 @lru_cache(maxsize=2)
 def _fetched(directory: str, sha256: str, _process: int) -> FetchedObjects:
-    """Of the checkpoint that is being looked at; a forked process must not share its parent's files."""
+    """Return the fetched objects of the checkpoint in use; a forked process must not share its parent's files."""
     return FetchedObjects(_state(directory, sha256), settings.load().home / "fetched")
 
 
@@ -287,9 +287,9 @@ def _local(location: FileLocation, index: SourceIndex, where: Where) -> Bytes:
 
 
 def close_files() -> None:
-    """Let go of every file of the source that was opened so far; they are mapped again if needed.
+    """Close every open file of the source; they are mapped again if needed.
 
-    A worker outlives its units, and a file that it still maps keeps its room on the disk when it is deleted.
+    A worker outlives its units, and a deleted file that it still maps occupies its disk space.
     """
     _mapped.cache_clear()
 

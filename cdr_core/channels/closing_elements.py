@@ -50,12 +50,12 @@ class Closings:
         return cls(*(columns[name] for name in _NAMES))
 
     def of_subtask(self, subtask: int) -> Closings:
-        mine = slice(*np.searchsorted(self.subtask, (subtask, subtask + 1)))
-        return Closings(*(getattr(self, name)[mine] for name in _NAMES))
+        rows = slice(*np.searchsorted(self.subtask, (subtask, subtask + 1)))
+        return Closings(*(getattr(self, name)[rows] for name in _NAMES))
 
     @property
     def ledger(self) -> Ledger:
-        """What they add to the ledger."""
+        """Return the ledger lines that they add."""
         found = []
         for flag, kind in ((self.has_watermark, CLOSING_WATERMARK), (self.idle, CLOSING_STATUS)):
             lines = self.line[flag]
@@ -65,7 +65,7 @@ class Closings:
 
     @property
     def sizes(self) -> Longs:
-        """Bytes of each row's elements, length fields included."""
+        """Return the bytes of each row's elements, length fields included."""
         return np.where(self.has_watermark, _WATERMARK_BYTES, 0) + np.where(self.idle, _STATUS_BYTES, 0)
 
     @property
@@ -73,7 +73,7 @@ class Closings:
         return self.has_watermark.astype(np.int64) + self.idle
 
     def frames(self) -> Bytes:
-        """All elements, one behind another."""
+        """Return all elements, one behind another."""
         begins = np.cumsum(self.sizes) - self.sizes
         data = np.zeros(int(self.sizes.sum()), np.uint8)
         marks = np.zeros((int(np.count_nonzero(self.has_watermark)), _WATERMARK_BYTES), np.uint8)
@@ -88,7 +88,7 @@ class Closings:
         return data
 
     def ends(self) -> Longs:
-        """Where each element ends in the frames."""
+        """Return where each element ends in the frames."""
         lengths = np.stack(
             (np.where(self.has_watermark, _WATERMARK_BYTES, 0), np.where(self.idle, _STATUS_BYTES, 0)), 1
         )
@@ -96,7 +96,7 @@ class Closings:
 
 
 def closings(plan: Plan, watermark: Longs, has_watermark: Flags, idle: Flags) -> Closings:
-    """The closing elements of every merged new channel; the columns are by virtual channel."""
+    """Return the closing elements of every merged new channel; the columns are by virtual channel."""
     channels = plan.channels
     lines = np.arange(int(channels.line_first[-1]))
     lines = lines[line_rules(plan, lines) == MERGED_RULE]

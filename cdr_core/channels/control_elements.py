@@ -1,4 +1,4 @@
-"""What happens to elements that are not records when channels are cut and merged: the rule, and its accounting.
+"""The rule for elements that are not records when channels are cut and merged, and its accounting.
 
 A new channel C = (new subtask, gate, new upstream subtask) is fed by the virtual channels whose records may arrive on
 it: old upstream subtasks that map to its upstream, times old downstream subtasks whose records its subtask may own. All
@@ -9,7 +9,7 @@ of them count, also those without in-flight data: as in Flink, a connection that
     channel whose ends keep their parallelism are the same before and after.
 ``REPLICATED``
     One feed, but its records are divided among several new subtasks. Watermarks, internal watermarks and statuses stay
-    in their place *at each of them*: they say something about all records behind them, whoever owns those. Latency
+    in their place *at each of them*: they apply to all records behind them, at every owner. Latency
     markers and record attributes are dropped: a marker that arrives twice is measured twice, and a backlog that was
     announced for one channel is not one of several.
 ``MERGED``
@@ -19,14 +19,14 @@ of them count, also those without in-flight data: as in Flink, a connection that
     1. one watermark: the minimum of the last watermarks of all feeds, idle or not, as Flink's own demultiplexer takes
        it. None at all if a feed has none;
     2. one status, *idle*, if the last status of every feed is idle. Nothing otherwise: a channel begins as active and C
-       has carried no status before, so *active* is what its reader believes already. It comes after the watermark,
+       has carried no status before, so its reader takes it for *active* already. It comes after the watermark,
        because Flink ignores a watermark of an idle channel.
 
     Latency markers, attributes and internal watermarks (whose subpartition does not exist on the merged channel) are
     dropped.
 
 Every element of the source is thus kept, merged or dropped, and counted as exactly one of them: *kept* if it is in its
-place on at least one new channel, *merged* if it is a watermark or status that only the closing elements speak for,
+place on at least one new channel, *merged* if it is a watermark or status that closing elements summarise,
 *dropped* otherwise. Copies (replicated) and closing elements are counted apart, where they are written.
 """
 
@@ -53,7 +53,7 @@ IDLE: Final = -1
 """A watermark status in the stream; 0 is active."""
 
 CLOSING_POSITION: Final = -1
-"""Instead of a place in a virtual channel: a closing element speaks for all of them."""
+"""Position of a closing element: it has no place in a virtual channel, because it summarises all of them."""
 
 CLOSING_PREFIX: Final = "closing_"
 
@@ -76,7 +76,7 @@ _CARRIED: Final = {
 """Tags that stay in their place."""
 
 _SUMMED_UP: Final = frozenset({frames.TAG_WATERMARK, frames.TAG_WATERMARK_STATUS})
-"""Tags for which closing elements speak."""
+"""Tags that closing elements summarise."""
 
 SUMMED_UP: Final = frozenset(OTHER_KINDS[tag] for tag in _SUMMED_UP)
 
@@ -87,7 +87,7 @@ KEPT_RULE, _REPLICATED_RULE, MERGED_RULE = range(len(_RULES))
 
 @lru_cache(maxsize=64)
 def _downs_into(exchange: PlannedExchange) -> tuple[tuple[int, ...], ...]:
-    """By new downstream subtask: the old ones whose records it may own."""
+    """Return, by new downstream subtask, the old ones whose records it may own."""
     into: list[list[int]] = [[] for _ in range(exchange.new_down)]
     partitioner = Partitioner(exchange.partitioner)
     for down in range(exchange.old_down):
@@ -116,9 +116,9 @@ def feed_counts(plan: Plan, lines: Longs) -> Longs:
     indexes = np.array([subtask.index for subtask in plan.subtasks], np.int64)[subtasks]
     found = np.zeros(len(lines), np.int64)
     for number, planned in enumerate(plan.exchanges):
-        mine = exchange == number
-        ups = -(-(planned.old_up - plan.channels.new_up[channels[mine]]) // planned.new_up)
-        found[mine] = ups * np.array([len(downs) for downs in _downs_into(planned)], np.int64)[indexes[mine]]
+        members = exchange == number
+        ups = -(-(planned.old_up - plan.channels.new_up[channels[members]]) // planned.new_up)
+        found[members] = ups * np.array([len(downs) for downs in _downs_into(planned)], np.int64)[indexes[members]]
     return found
 
 
@@ -130,12 +130,12 @@ def line_rules(plan: Plan, lines: Longs) -> npt.NDArray[np.int8]:
 
 
 def carried_by(rules_of: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
-    """Per line, by its rule, and tag: whether such an element stays in its place."""
+    """Return, per line and tag, whether such an element stays in its place by the line's rule."""
     return carried(_RULES)[rules_of]
 
 
 def carried(of: Sequence[Rule]) -> npt.NDArray[np.uint8]:
-    """Per lane and tag, whether such an element stays in its place; all of a record's columns are 0."""
+    """Return, per lane and tag, whether such an element stays in its place; all of a record's columns are 0."""
     table = np.zeros((len(of), frames.TAGS), np.uint8)
     for lane, rule in enumerate(of):
         table[lane, sorted(_CARRIED[rule])] = 1
@@ -143,7 +143,9 @@ def carried(of: Sequence[Rule]) -> npt.NDArray[np.uint8]:
 
 
 def account(in_place: Sequence[int], left: Sequence[int]) -> dict[str, dict[str, int]]:
-    """Counts by kind of elements that stayed in place somewhere, and of those that left the stream, both by tag."""
+    """Return counts by kind of elements that stayed in place somewhere, and of those that left the stream,
+    both by tag.
+    """
     return {
         "kept": _by_kind(in_place, OTHER_KINDS),
         "merged": _by_kind(left, _SUMMED_UP),
@@ -156,13 +158,13 @@ def _by_kind(counts: Sequence[int], tags: Iterable[int]) -> dict[str, int]:
 
 
 def kinds(counts: Sequence[int]) -> dict[str, int]:
-    """Counts by tag as counts by kind; records and kinds that do not occur are left out."""
+    """Return counts by tag as counts by kind; records and kinds that do not occur are left out."""
     return _by_kind(counts, OTHER_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What a virtual channel said last: its watermark, and whether it was idle; ``None`` = it never said."""
+    """The last watermark of a virtual channel, and whether its last status was idle; ``None`` = it has none."""
 
     watermark: int | None = None
     idle: bool | None = None

@@ -44,7 +44,7 @@ def scratch_at_most(plan: Plan, settings: Settings, tasks: int) -> int:
 
 
 def _lasts(plan: Plan, settings: Settings) -> bool:
-    """Whether the source's files can be relied on while a recovery runs: links need one file system."""
+    """Return whether the source's files surely stay while a recovery runs: links need one file system."""
     if settings.source_immutable or not is_local(plan.checkpoint):
         return True
     if not is_local(settings.workspace):

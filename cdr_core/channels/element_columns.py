@@ -1,4 +1,4 @@
-"""Elements of a virtual channel as Arrow columns: one way for committed tables, data sources and the shell."""
+"""Elements of a virtual channel as Arrow columns, for committed tables, data sources and the shell."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACE = (
     pa.field("down", pa.int32(), nullable=False),
     pa.field("pos", pa.int64(), nullable=False),
 )
-"""Where an element was: its virtual channel and its position in it."""
+"""The place of an element: its virtual channel and its position in it."""
 
 RAW = "raw"
 """The bytes of an element without its length field."""
@@ -40,11 +40,11 @@ CONTENT = (
     pa.field("row_kind", pa.string()),
     pa.field(RAW, pa.binary(), nullable=False),
 )
-"""What every exchange's elements have; a record's value is in the struct column named after its exchange."""
+"""Columns of every exchange's elements; a record's value is in the struct column named after its exchange."""
 
 
 def value_fields(plan: Plan) -> list[pa.Field]:
-    """One struct column per exchange, null in rows of others."""
+    """Return one struct column per exchange, null in rows of others."""
     return [pa.field(exchange.name, type_of(exchange.record).arrow_type) for exchange in plan.exchanges]
 
 
@@ -71,11 +71,12 @@ def element_columns(
     *,
     replace_text: bool = False,
 ) -> dict[str, pa.Array]:
-    """The columns of some elements of virtual channel ``number``; a record that does not decode is named exactly.
+    """Return the columns of some elements of virtual channel ``number``; a record that does not decode is named
+    exactly.
 
-    Values and keys are only looked at where one of their columns is wanted. ``owner``, the new downstream subtask of
-    each record, is a column only where it is named. ``replace_text``: what is no text is shown as U+FFFD, for those
-    who only look.
+    Values and keys are decoded only if one of their columns is wanted. ``owner``, the new downstream subtask of each
+    record, is a column only where it is named. ``replace_text``: bytes that are no text become U+FFFD, for display
+    only.
     """
     channel = plan.channels[number]
     exchange = plan.exchanges[channel.exchange]
@@ -112,7 +113,9 @@ TIMED[[frames.TAG_RECORD_WITH_TIMESTAMP, frames.TAG_WATERMARK, frames.TAG_INTERN
 
 
 def _add_internal_times(elements: Elements, times: Longs) -> None:
-    """An internal watermark's time is behind a subpartition's number. Rare, so that no kernel looks for them."""
+    """Set the times of internal watermarks, which follow a subpartition's number. They are rare, so no kernel handles
+    them.
+    """
     for index in np.flatnonzero(elements.tags == frames.TAG_INTERNAL_WATERMARK).tolist():
         end = int(elements.ends[index])
         times[index] = int.from_bytes(elements.data[end - 8 : end].tobytes(), "big", signed=True)
@@ -126,7 +129,7 @@ def _record_columns(
     wanted: frozenset[str],
     replace_text: bool,
 ) -> dict[str, pa.Array]:
-    """Value, row kind, key group and owner; null for elements that are not records."""
+    """Return value, row kind, key group and owner; null for elements that are not records."""
     records = elements.tags <= frames.TAG_RECORD
     description = type_of(exchange.record)
     starts, ends = values[records], elements.ends[records]
@@ -136,7 +139,7 @@ def _record_columns(
         groups = key_groups(description, exchange.key, elements.data, starts, ends, exchange.max_parallelism)
         require_old_owner(exchange, groups, where)
         columns["key_group"] = pa.array(groups.astype(np.int32, copy=False))
-    # An owner function that sees replaced text may name another owner than the job would: better none.
+    # An owner function that sees replaced text may name another owner than the job would, so it gets none.
     if "owner" in wanted and not (decoded.replaced and exchange.partitioner == Partitioner.CUSTOM):
         owners = record_owners(exchange, description, elements.data, starts, ends, where)
         columns["owner"] = pa.array(owners.astype(np.int32))
@@ -147,7 +150,9 @@ def _record_columns(
 
 
 def _place(plan: Plan, number: int, elements: Elements) -> Where:
-    """The channel by its operator's label, where the checkpoint is open anyway; who drains needs it no more."""
+    """Return the channel's place with its operator's label, if the checkpoint is open; the drain no longer needs it
+    open.
+    """
     if elements.base is not None:
         return place(plan, number)
     channel = plan.channels[number]
@@ -156,12 +161,12 @@ def _place(plan: Plan, number: int, elements: Elements) -> Where:
 
 
 def _index(elements: Elements, record: int) -> int:
-    """Which of the elements is the record-th record."""
+    """Return which of the elements is the record-th record."""
     return int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
 
 
 def _exact(where: Where, elements: Elements, index: int) -> Where:
-    """The place of an element, its length field included."""
+    """Return the place of an element, its length field included."""
     if elements.base is None:
         return where
     return replace(where, offset=elements.base + int(elements.starts[index]) - frames.LENGTH_BYTES)
@@ -174,14 +179,14 @@ def type_of(text: str) -> TypeDescription:
 
 @lru_cache(maxsize=1)
 def _kind_names() -> pa.Array:
-    """Not when this module is loaded: the first array of Arrow's loads pandas where there is one, and a driver that
-    only plans makes none.
+    """Return the kind names as an array. It is not made at import: Arrow's first array imports pandas where it is
+    installed, and a driver that only plans needs no array.
     """
     return pa.array([KINDS[tag] for tag in range(frames.TAGS)])
 
 
 def repeated(text: str, count: int) -> pa.Array:
-    """The same text for every element."""
+    """Return the same text for every element."""
     data = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data * count))
@@ -192,7 +197,7 @@ def _constant(value: int, count: int) -> pa.Array:
 
 
 def raw_column(data: npt.NDArray[np.uint8], starts: Longs, ends: Longs) -> pa.Array:
-    """The elements without their length fields, as one binary column."""
+    """Return the elements without their length fields, as one binary column."""
     offsets = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int32)
     packed = np.empty(int(offsets[-1]), np.uint8)
     frames.gather_runs(data, 0, starts, ends, packed)
@@ -201,7 +206,7 @@ def raw_column(data: npt.NDArray[np.uint8], starts: Longs, ends: Longs) -> pa.Ar
 
 
 def to_batch(schema: pa.Schema, columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
-    """The columns in the schema's order; those that are missing are null."""
+    """Return the columns in the schema's order; those that are missing are null."""
     arrays = [columns.get(field.name) for field in schema]
     filled = [
         pa.nulls(count, field.type) if array is None else array for field, array in zip(schema, arrays, strict=True)

@@ -20,11 +20,13 @@ WINDOW = 1024 * 1024
 """Bytes decoded at once."""
 
 STATES = ("input", "output", "input+output")
-"""Which side's state an element's bytes are in."""
+"""The sides on which an element's bytes are."""
 
 
 def element_schema(plan: Plan) -> pa.Schema:
-    """The columns of all elements: those of a table without its new places, and what only the wire knows."""
+    """Return the columns of all elements: those of a table without its new places, and those that only the
+    stream has.
+    """
     wire = [
         pa.field("kind", pa.string(), nullable=False),
         pa.field("from_state", pa.string(), nullable=False),
@@ -34,7 +36,7 @@ def element_schema(plan: Plan) -> pa.Schema:
 
 
 OWNER = pa.field("owner", pa.int32())
-"""The new downstream subtask of a record; no table has it, only those who ask see it."""
+"""The new downstream subtask of a record; no table has it, readers get it on request."""
 
 
 def element_batches(
@@ -45,10 +47,10 @@ def element_batches(
     replace_text: bool = False,
     stretch: Stretch | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The elements of virtual channel ``number``; only the wanted columns, so that others cost nothing.
+    """Yield the elements of virtual channel ``number``; only wanted columns are computed.
 
-    Elements before one that does not fit its type, or is not where its key belongs, are given before the error is
-    raised. ``replace_text``: what is no text is shown as U+FFFD. ``stretch``: only those.
+    Elements before one that does not fit its type, or is not where its key belongs, are yielded before the error is
+    raised. ``replace_text``: bytes that are no text become U+FFFD. ``stretch``: only those.
     """
     schema = element_schema(plan)
     if wanted is not None and OWNER.name in wanted:
@@ -78,7 +80,7 @@ def element_batches(
 
 
 def _before(elements: Elements, record: int) -> Elements:
-    """Those in front of the record-th record."""
+    """Return the elements in front of the record-th record."""
     count = int(np.flatnonzero(elements.tags <= frames.TAG_RECORD)[record])
     starts, ends, tags = elements.starts[:count], elements.ends[:count], elements.tags[:count]
     return Elements(elements.data, starts, ends, tags, elements.positions[:count], elements.base)

@@ -1,8 +1,8 @@
-"""Which bytes of an object hold channel state, cut into cells: what is fetched from S3 is fetched by whole cells, once.
+"""The bytes of an object that hold channel state, cut into cells: S3 objects are fetched by whole cells, each once.
 
-A handle says where chunks begin, not where they end: a chunk reaches at most to the next one that any handle of the
+A handle lists where chunks begin, not where they end: a chunk reaches at most to the next one that any handle of the
 checkpoint names, or to the end of its stream. So cells are cut where chunks begin, no chunk lies in two cells, and the
-metadata alone tells what to ask for.
+metadata alone decides the requests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CELL: Final = 1024 * 1024
 EXACT: Final = 1
 """As the bytes of a cell: no chunk is joined with its neighbour."""
 LONGEST_REQUEST: Final = 16 * 1024 * 1024
-"""Bytes of one request for several cells: hides its latency, and is little to ask for again."""
+"""Bytes of one request for several cells: hides its latency, and is cheap to repeat."""
 LONGEST_GAP: Final = 1024 * 1024
-"""Bytes that nobody asked for and that are fetched along, because a second request would cost more."""
+"""Unwanted bytes that are fetched along, because a second request would cost more."""
 
 
 class Extent(NamedTuple):
@@ -42,13 +42,14 @@ class Cells:
     ends: Longs
 
     def holding(self, positions: Longs) -> Longs:
-        """Numbers of the cells in which these positions lie, ascending, each once."""
+        """Return the numbers of the cells in which these positions lie, ascending, each once."""
         numbers = np.searchsorted(self.starts, np.unique(positions), side="right") - 1
         return np.unique(numbers[numbers >= 0])
 
 
 def cells_of(extents: Iterable[Extent], cell: int = CELL) -> Cells:
-    """The cells of one object. Positions outside of their stream are left out: whoever opens that channel refuses it.
+    """Return the cells of one object. Positions outside of their stream are left out: opening that
+    channel refuses it.
 
     The first bytes of a stream are its header, so its begin counts as a chunk. With ``cell`` = ``EXACT`` every chunk is
     a cell, so that what is fetched for one channel holds nothing of another.
@@ -70,7 +71,7 @@ def cells_of(extents: Iterable[Extent], cell: int = CELL) -> Cells:
 
 
 def _joined(positions: Longs, uppers: Longs, cell: int) -> Iterator[tuple[int, int]]:
-    """Neighbours joined until they make a cell; nothing is joined over bytes that belong to no stream."""
+    """Yield neighbours joined until they make a cell; nothing is joined over bytes that belong to no stream."""
     breaks = np.append(np.flatnonzero(positions[1:] > uppers[:-1]), len(positions) - 1)
     at = 0
     while at < len(positions):
@@ -83,7 +84,7 @@ def _joined(positions: Longs, uppers: Longs, cell: int) -> Iterator[tuple[int, i
 def requests(
     cells: Cells, wanted: Longs, present: npt.NDArray[np.bool_], gap: int = LONGEST_GAP
 ) -> list[tuple[int, int]]:
-    """Runs of cells (first, last) to ask for, each by one request, so that all wanted ones are present.
+    """Return runs of cells (first, last) to request, each by one request, so that all wanted ones are present.
 
     A gap up to ``gap`` is fetched along, a cell that is present never again.
     """

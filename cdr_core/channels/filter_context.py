@@ -1,4 +1,4 @@
-"""What the filter works with, fixed before it starts."""
+"""Parameters of the filter, fixed before it starts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cdr_core.settings import DEFAULT_PAGE_SIZE
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """Whether records have to be looked at (``enabled``: some channel has several possible owners), and with what.
+    """Parameters of the filter. ``enabled``: records have to be read, because some channel has several possible owners.
 
     ``page_size`` is that of the read page, in bytes, always positive. ``spill_dirs`` are the directories in which a
-    record too long for memory gets a file of its own: at least one when enabled, since nobody can say beforehand that
-    no such record will come.
+    record too long for memory gets a file of its own: at least one when enabled, since such a record cannot be
+    excluded.
     """
 
     enabled: bool
@@ -29,5 +29,7 @@ class FilterContext:
 
     @classmethod
     def disabled(cls) -> FilterContext:
-        """Every record has one possible owner: nothing is looked at, the page is never allocated."""
+        """Return the parameters for a plan in which every record has one possible owner: the page is never
+        allocated.
+        """
         return cls(enabled=False, page_size=DEFAULT_PAGE_SIZE)

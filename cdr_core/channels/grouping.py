@@ -9,7 +9,7 @@ Longs = npt.NDArray[np.int64]
 
 
 def group_ends(sizes: Longs, most: int, count: int) -> Longs:
-    """Where each group of neighbours ends: as soon as the next one would make it larger than ``most``, or after
+    """Return where each group of neighbours ends: as soon as the next one would make it larger than ``most``, or after
     ``count`` of them. One that is larger is a group of its own.
     """
     total = np.cumsum(sizes)

@@ -1,5 +1,5 @@
-"""What only several handles of a checkpoint together can tell: chunks that two channels claim, and channels that are
-left alone because their handles say that nothing is in them.
+"""Checks of all handles of a checkpoint together: chunks that two channels claim, and channels that are skipped because
+their handles announce no bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def refuse_shared_chunks(checkpoint: Checkpoint) -> None:
 
 
 def _places(checkpoint: Checkpoint, columns: ChannelColumns, files: dict[str, int]) -> tuple[Longs, Longs]:
-    """Of every chunk the number of its file, and its place in it; ``files`` is added to."""
+    """Return of every chunk the number of its file, and its place in it; ``files`` is added to."""
     file, base = (np.full(len(columns.streams), _INLINE, np.int64) for _ in range(2))
     for number in np.unique(columns.stream).tolist():
         location = checkpoint.resolve(columns.streams[number])
@@ -54,7 +54,7 @@ def _places(checkpoint: Checkpoint, columns: ChannelColumns, files: dict[str, in
 
 
 def _piece(every: list[ChannelColumns], chunk: int) -> ChannelSlice:
-    """The channel that lists the chunk of this number."""
+    """Return the channel that lists the chunk of this number."""
     for columns in every:
         if chunk < len(columns.offsets):
             return columns.slice(int(np.searchsorted(columns.first, chunk, side="right")) - 1)
@@ -63,9 +63,9 @@ def _piece(every: list[ChannelColumns], chunk: int) -> ChannelSlice:
 
 
 def refuse_hidden_bytes(checkpoint: Checkpoint, plan: Plan, *, damage_is_fine: bool) -> None:
-    """Refuse bytes in a channel that nobody will read since its handles announce nothing but empty chunks.
+    """Refuse bytes in a channel that is not read because its handles announce nothing but empty chunks.
 
-    These are channels that no exchange covers, and those of exchanges that could not move if anything were in them.
+    These are channels that no exchange covers, and those of exchanges that could not move if they had any bytes.
     """
     covered = set()
     for exchange in plan.exchanges:
@@ -75,8 +75,8 @@ def refuse_hidden_bytes(checkpoint: Checkpoint, plan: Plan, *, damage_is_fine: b
     for operator in checkpoint.metadata.operators:
         for side in Side:
             columns = checkpoint.columns(operator, side)
-            mine = [index for of, which, index in covered if (of, which) == (operator.operator_id, side)]
-            for row in np.flatnonzero(~np.isin(columns.a, mine)):
+            covering = [index for of, which, index in covered if (of, which) == (operator.operator_id, side)]
+            for row in np.flatnonzero(~np.isin(columns.a, covering)):
                 piece = columns.slice(int(row))
                 if not _holds_bytes(plan, piece, damage_is_fine):
                     continue

@@ -1,4 +1,4 @@
-"""Counting what each new subtask gets, by looking at every record; and the sizes that can be told without."""
+"""Counts the records of each new subtask by reading every record; and sizes that need no reading."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from cdr_core.planning.job_spec import Partitioner
 from cdr_core.planning.plan import Plan
 
 WINDOW = 4 * 1024 * 1024
-"""Bytes looked at at once."""
+"""Bytes read at once."""
 
 Longs = npt.NDArray[np.int64]
 
 
 def plan_sizes(checkpoint: Checkpoint, plan: Plan) -> Longs:
-    """Bytes in flight on each channel of the plan, without length fields of chunks; no payload is read.
+    """Return bytes in flight on each channel of the plan, without length fields of chunks; no payload is read.
 
     Where a handle's size cannot be true, the lengths of its chunks are read.
     """
     found = np.zeros(len(plan.channels), np.int64)
     for number, exchange in enumerate(plan.exchanges):
-        mine = np.flatnonzero(plan.channels.exchange == number)
+        members = np.flatnonzero(plan.channels.exchange == number)
         for side in Side:
             columns = checkpoint.columns(exchange.end(side)[0], side)
-            rows = exchange.rows_of(columns, plan.channels.up[mine], plan.channels.down[mine])
+            rows = exchange.rows_of(columns, plan.channels.up[members], plan.channels.down[members])
             there = rows >= 0
             sizes = payload_sizes(checkpoint, columns, rows[there])
             for unknown in np.flatnonzero(sizes == UNKNOWN):
                 piece = columns.slice(int(rows[there][unknown]))
                 sizes[unknown] = sum(part.size for part in chunks_of(plan, piece))
-            found[mine[there]] += sizes
+            found[members[there]] += sizes
     return found
 
 
 def count_records(plan: Plan) -> Counted:
-    """Records and bytes of every line. Raise if a record has no owner, or several; the error names it."""
+    """Return records and bytes of every line. Raise if a record has no owner, or several; the error names it."""
     lines = int(plan.channels.line_first[-1])
     found = Counted(np.zeros(lines, np.int64), np.zeros(lines, np.int64), np.zeros(len(plan.exchanges), np.int64))
     source = BatchSource(plan)
@@ -60,9 +60,9 @@ def count_records(plan: Plan) -> Counted:
 
 
 def _count_batch(plan: Plan, source: BatchSource, numbers: Longs, found: Counted) -> bool:
-    """Count whole channels of one exchange together; False, and nothing is counted, where something is doubtful."""
+    """Count whole channels of one exchange together; return False, with nothing counted, in any doubt."""
     if plan.exchanges[int(plan.channels.exchange[numbers[0]])].partitioner == Partitioner.CUSTOM:
-        return False  # what its owner function says of the old parallelism is asked channel by channel
+        return False  # its owner function is called for the old parallelism channel by channel
     try:
         elements = framed(source.open(numbers))
     except CdrError:

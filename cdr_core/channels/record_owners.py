@@ -1,4 +1,4 @@
-"""Which new downstream subtask owns each record: the one place where this is decided."""
+"""Decides which new downstream subtask owns each record."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Longs = npt.NDArray[np.int64]
 
 
 class Misplaced(SpecRefused):
-    """A record that was not on its way to the owner of its key: ``record`` is its index among those looked at.
+    """A record that was not on its way to the owner of its key: ``record`` is its index among the examined ones.
 
-    The caller knows the channel and raises it again with ``at`` so that the message says where.
+    The caller knows the channel and raises it again with ``at``, so that the message names the place.
     """
 
     remedy = ("--on-corrupt=quarantine", "--replace")
@@ -37,7 +37,7 @@ class Misplaced(SpecRefused):
         self.record = record
 
     def at(self, where: Where, position: int) -> Misplaced:
-        """The same fault with its place; ``position`` is the record's in its virtual channel."""
+        """Return the same fault with its place; ``position`` is the record's in its virtual channel."""
         return Misplaced(f"at position {position} {self.what}", where=where, hint=self.hint, record=self.record)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -51,7 +51,7 @@ def _misplaced(what: str, where: Where, hint: str, record: int) -> Misplaced:
 def record_owners(
     exchange: PlannedExchange, description: TypeDescription, data: Bytes, starts: Longs, ends: Longs, where: Where
 ) -> Longs:
-    """The new downstream subtask of each record whose value is ``data[starts[i]:ends[i]]``.
+    """Return the new downstream subtask of each record whose value is ``data[starts[i]:ends[i]]``.
 
     ``where`` names the virtual channel; its subtask is the old downstream one. Records that can only have one owner are
     not looked at. Raises BadValue, whose ``record`` counts these records, for a value that does not fit its type;
@@ -72,7 +72,7 @@ def record_owners(
 
 @lru_cache(maxsize=256)
 def lanes_of_groups(exchange: PlannedExchange, down: int, lanes: range) -> npt.NDArray[np.int32]:
-    """By key group: which of ``lanes``, new subtasks in a row, owns it, counted from the first.
+    """Return, by key group, which of ``lanes``, consecutive new subtasks, owns it, counted from the first.
 
     −1 where none of them does, and where the old subtask ``down`` did not: such a record must not be there.
     """
@@ -82,7 +82,7 @@ def lanes_of_groups(exchange: PlannedExchange, down: int, lanes: range) -> npt.N
 
 
 def window_owners(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> Longs:
-    """Per element of a window of the channel the new downstream subtask of a record, and −1 for what is none.
+    """Return, per element of a window of the channel, the new downstream subtask of a record; −1 for other elements.
 
     Raises as :func:`record_owners`; a record that does not fit is named by its offset in the channel.
     """
@@ -100,14 +100,14 @@ def window_owners(exchange: PlannedExchange, description: TypeDescription, windo
 
 
 def placed(error: BadValue | Misplaced, window: Window, where: Where) -> BadValue | Misplaced:
-    """The error about one of the window's records, with the place of that in the channel."""
+    """Return the error about one of the window's records, with the record's place in the channel."""
     index = int(np.flatnonzero(window.records)[error.record])
     exact = replace(where, offset=window.base + int(window.starts[index]) - frames.LENGTH_BYTES)
     return error.at(exact, window.position + index)
 
 
 def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], where: Where) -> None:
-    """Every record was on its way to the subtask that owned its key, which ``where`` names.
+    """Require that every record was on its way to the subtask that owned its key, which ``where`` names.
 
     Another key group shows that the spec is wrong, or the bytes are: Misplaced.
     """
@@ -117,7 +117,7 @@ def require_old_owner(exchange: PlannedExchange, groups: npt.NDArray[np.int32], 
 def require_old_owners(
     exchange: PlannedExchange, groups: npt.NDArray[np.int32], downs: npt.NDArray[Any], where: Where = NOWHERE
 ) -> None:
-    """As :func:`require_old_owner`, with the old subtask of each record."""
+    """Require the same as :func:`require_old_owner`, with the old subtask of each record."""
     if not exchange.key_checked:
         return
     owners = _owners_of(exchange.old_down, exchange.max_parallelism)[groups]
@@ -132,23 +132,24 @@ def require_old_owners(
 
 
 def new_owners_of(exchange: PlannedExchange) -> Longs:
-    """By key group: the new subtask that owns it."""
+    """Return, by key group, the new subtask that owns it."""
     return _owners_of(exchange.new_down, exchange.max_parallelism)
 
 
 def old_owners(exchange: PlannedExchange) -> Longs:
-    """By key group: the old subtask that owned it."""
+    """Return, by key group, the old subtask that owned it."""
     return _owners_of(exchange.old_down, exchange.max_parallelism)
 
 
 @lru_cache(maxsize=64)
 def _owners_of(parallelism: int, max_parallelism: int) -> Longs:
-    """The owner of every key group."""
+    """Return the owner of every key group."""
     return np.arange(max_parallelism, dtype=np.int64) * parallelism // max_parallelism
 
 
 def count_misplaced(exchange: PlannedExchange, description: TypeDescription, window: Window, where: Where) -> int:
-    """Records of a custom exchange that its owner function would not have sent where they were going.
+    """Return the number of records of a custom exchange that its owner function would not have sent where they were
+    going.
 
     None, if it does what the job's partitioner does. Only a hint: unlike a key, that partitioner is free to depend on
     more than the record.

@@ -1,4 +1,4 @@
-"""Channel state on S3: every object's cells, and those of them that were fetched, each once, to a local disk."""
+"""Channel state on S3: the cells of every object, and the fetched ones, each fetched once to a local disk."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from cdr_core.storage import storage_for
 from cdr_core.storage.mapped_arena import Arena
 
 AT_ONCE = 4
-"""Requests under way for one channel: hides their latency, and what waits to be kept stays small."""
+"""Concurrent requests for one channel: hides their latency, and limits the bytes that wait to be stored."""
 
 
 COMPLETE = "use a checkpoint that is complete"
 
 
 def is_remote(uri: str) -> bool:
-    """Whether bytes have to be fetched before they can be looked at."""
+    """Return whether bytes have to be fetched before they can be read."""
     return uri.startswith("s3://")
 
 
 class RemoteState:
-    """All channel state of a checkpoint that is not on this host, by object; nothing is read of it here."""
+    """All channel state of a checkpoint that is not on this host, by object; nothing of it is read here."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._sha256 = checkpoint.sha256
@@ -42,7 +42,7 @@ class RemoteState:
             self._streams.setdefault(location.uri, []).append((location, chunks))
 
     def stat(self, uri: str) -> SourceObject:
-        """An object as `read` found it, else as it is."""
+        """Return an object as `read` found it, else as it is."""
         known = index_of(self._sha256).objects.get(uri)
         if known is not None:
             return known
@@ -50,7 +50,7 @@ class RemoteState:
         return SourceObject(found.size, found.tag)
 
     def cells(self, uri: str, found: SourceObject, cell: int = CELL) -> Cells:
-        """The cells of an object, as far as it goes: it may be shorter than its handles say."""
+        """Return the cells of an object, as far as it goes: it may be shorter than its handles state."""
         extents = (
             Extent(location.base, location.base + stream_size(location, found.size), chunks + location.base)
             for location, chunks in self._streams[uri]
@@ -68,32 +68,32 @@ def _remote_streams(checkpoint: Checkpoint) -> Iterator[tuple[FileLocation, Long
 
 
 def state_files(checkpoint: Checkpoint, operator: OperatorState) -> list[str]:
-    """Addresses of the files that hold channel state of an operator, each once, in order."""
+    """Return the addresses of the files that hold channel state of an operator, each once, in order."""
     streams = [stream for side in Side for stream in checkpoint.columns(operator, side).streams]
     locations = [checkpoint.resolve(stream) for stream in streams]
     return list(dict.fromkeys(each.uri for each in locations if isinstance(each, FileLocation)))
 
 
 def stream_size(location: FileLocation, size: int) -> int:
-    """Bytes that are there of a stream in an object of this size."""
+    """Return the number of existing bytes of a stream in an object of this size."""
     there = max(size - location.base, 0)
     return there if location.length is None else min(location.length, there)
 
 
 def is_short(location: FileLocation, there: int) -> bool:
-    """Whether a stream should have more bytes than are there."""
+    """Return whether a stream should have more bytes than are there."""
     return location.length is not None and there < location.length
 
 
 def too_short(location: FileLocation, size: int) -> str:
-    """The sentence for an object that ends too early."""
+    """Return the sentence for an object that ends too early."""
     return f"{location.uri} has {size} bytes where {location.base + (location.length or 0)} are needed"
 
 
 class FetchedObjects:
-    """Fetches what is asked for by few requests, and keeps it: no byte of an object is fetched twice.
+    """Fetches requested ranges by few requests, and keeps them: no byte of an object is fetched twice.
 
-    ``exact`` fetches no byte of a channel that was not asked for, which takes more requests.
+    ``exact`` fetches no byte of another channel, which takes more requests.
     """
 
     def __init__(self, state: RemoteState, directory: Path, *, exact: bool = False) -> None:
@@ -104,15 +104,15 @@ class FetchedObjects:
 
     @property
     def bytes(self) -> int:
-        """How many were fetched."""
+        """Return the number of fetched bytes."""
         return sum(each.bytes for each in self._objects.values())
 
     def size(self, uri: str) -> int:
-        """Bytes of an object."""
+        """Return the number of bytes of an object."""
         return self._object(uri).stat.size
 
     def spans(self, location: FileLocation, chunks: Longs, where: Where) -> Spans:
-        """The stretches of the object that hold the header and these chunks of a stream, and maybe more."""
+        """Return the stretches of the object that hold the header and these chunks of a stream, and maybe more."""
         positions = np.append(0, chunks) + location.base
         return self._object(location.uri).spans(positions, where)
 
@@ -143,7 +143,9 @@ class _Fetched:
         return Spans(self._cells.starts, self._cells.ends, self._arrays.__getitem__, where)
 
     def _answers(self, wanted: Longs) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """What has to be fetched: long requests one by one, the short ones of exact ranges several at once."""
+        """Yield the answers of all necessary requests: long ones one by one, the short ones of exact ranges several at
+        once.
+        """
         runs = requests(self._cells, wanted, self._present, self._gap)
         at_once = 1 if self._gap else AT_ONCE
         with ThreadPoolExecutor(max_workers=at_once) as pool:
@@ -160,7 +162,9 @@ class _Fetched:
 
 
 class Fetches:
-    """What one unit of work fetches of a checkpoint: exactly its channels, counted, and gone with the unit."""
+    """The bytes that one unit of work fetches of a checkpoint: exactly its channels, counted, and removed with the
+    unit.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -168,11 +172,11 @@ class Fetches:
         self._streamed: list[int] = []
 
     def count(self, size: int) -> None:
-        """Bytes that were fetched and not kept; for any thread."""
+        """Count bytes that were fetched and not kept; safe for any thread."""
         self._streamed.append(size)
 
     def objects(self, metadata_sha256: str, state: Callable[[], RemoteState]) -> FetchedObjects:
-        """Of one checkpoint; ``state`` is asked for when it is first looked at."""
+        """Return the fetched objects of one checkpoint; ``state`` is called at its first use."""
         if metadata_sha256 not in self._objects:
             self._objects[metadata_sha256] = FetchedObjects(state(), self._directory, exact=True)
         return self._objects[metadata_sha256]
@@ -187,7 +191,7 @@ _of_unit: ContextVar[Fetches | None] = ContextVar("cdr_fetches", default=None)
 
 @contextmanager
 def fetching(directory: Path) -> Iterator[Fetches]:
-    """While the block runs, its thread reads channels on S3 by exact ranges, which wait in ``directory``."""
+    """While the block runs, its thread reads channels on S3 by exact ranges, which are kept in ``directory``."""
     fetches = Fetches(directory)
     token = _of_unit.set(fetches)
     try:
@@ -197,5 +201,5 @@ def fetching(directory: Path) -> Iterator[Fetches]:
 
 
 def unit_fetches() -> Fetches | None:
-    """Those of the unit that this thread does, if it does one that reads the source where it lies."""
+    """Return the fetches of this thread's unit, if that reads the source in place."""
     return _of_unit.get()

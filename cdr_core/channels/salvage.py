@@ -1,18 +1,18 @@
-"""Damaged channels: what of them is sound, and where the damage begins.
+"""Damaged channels: their sound part, and where the damage begins.
 
 Framing does not synchronise itself, so nothing behind the first bad element can be trusted: the elements before it are
-recovered, the bytes from it to the channel's end are put aside. Bad is
+recovered, the bytes from it to the channel's end are quarantined. These are bad:
 
-* a frame that cannot be one, and bytes that are left over at the end;
+* an impossible frame, and bytes that are left over at the end;
 * a value that does not fit its type, or whose key does not belong to the subtask it was on its way to. Values that
   Flink may write and only a table cannot show (:data:`UNSHOWABLE`) are bad where they would have to be shown: a record
   must not get lost on its way to a row. A target that takes bytes as they are has no reason to leave them out;
-* a *hole*: a channel-state file that is missing or shorter than its handle says, a chunk that does not lie in its file,
-  and chunks that are shorter together than the handle says (which of them is wrong cannot be told, so none of that side
-  is believed). Chunks that are longer are believed as long as nothing in the channel is bad: a handle's size is a note.
+* a *hole*: a channel-state file that is missing or shorter than its handle states, a chunk that does not lie in its
+  file, and chunks that are shorter together than the handle states (which of them is wrong is unknown, so none of that
+  side is trusted). Longer chunks are trusted as long as nothing in the channel is bad: a handle's size is informational.
 
-Bytes behind a hole that can be read are put aside too. ``_metadata`` itself is never salvaged: without it nobody knows
-what the bytes are.
+Readable bytes behind a hole are quarantined too. ``_metadata`` itself is never salvaged: without it the meaning of the
+bytes is unknown.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from cdr_core.planning.job_spec import Partitioner
 from cdr_core.planning.plan import Ints, Plan, PlannedExchange
 
 UNSHOWABLE = frozenset({values.LONE_SURROGATE, values.TOO_LARGE, decode_walk.SUBCLASS})
-"""Why a value that Flink may well have written is not shown: half of a surrogate pair, a time or number beyond what
-Arrow holds, an object of a class that the spec does not describe.
+"""Reasons why a value that Flink may write cannot be shown: an unpaired surrogate, a time or number beyond what Arrow
+holds, an object of a class that the spec does not describe.
 """
 
 _STEP = 256
@@ -58,7 +58,7 @@ _STEP = 256
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where the first bad element of a channel begins (logical offset of its length field), and what is wrong.
+    """The first bad element of a channel: where it begins (logical offset of its length field), and what is wrong.
 
     ``in_value``: it frames well, but its value or key does not fit the job spec. ``next_fits``: those of the record
     behind it do, so it is not the spec that is wrong.
@@ -81,7 +81,7 @@ class Salvaged:
     hole: str | None
     unreadable: int
     doubtful: bool = False
-    """Some side has more bytes than its handle says, and is believed."""
+    """Some side has more bytes than its handle states, and is trusted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +100,9 @@ class _Side:
 
 
 def open_salvaged(plan: Plan, number: int, *, believing: bool = True) -> Salvaged:
-    """What can be read of a virtual channel; only damage of the metadata itself is an error.
+    """Return the readable part of a virtual channel; only damage of the metadata itself raises.
 
-    ``believing`` takes a side that has more bytes than its handle says as it is. The bytes are the same either way.
+    ``believing`` accepts a side that has more bytes than its handle states. The bytes are the same either way.
     """
     where = place(plan, number)
     inputs, outputs = (_open(plan, piece, believing) for piece in sides(plan, number))
@@ -115,7 +115,7 @@ def open_salvaged(plan: Plan, number: int, *, believing: bool = True) -> Salvage
 
 
 def open_again(plan: Plan, number: int, damaged: bool) -> ChannelBytes:
-    """The channel as `read` opened it, so that offsets mean the same bytes."""
+    """Return the channel as `read` opened it, so that offsets mean the same bytes."""
     return open_salvaged(plan, number).channel if damaged else open_channel(plan, number)
 
 
@@ -135,8 +135,8 @@ def _open(plan: Plan, piece: ChannelSlice | None, believing: bool) -> _Side:
 
 
 def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -> _Side:
-    """The chunks up to the first that cannot be read, the rest of that one if its file was cut short, and those behind
-    it that stand by themselves.
+    """Return the chunks up to the first that cannot be read, the rest of that one if its file was cut short, and the
+    readable chunks behind it.
     """
     location = open_planned(plan.checkpoint, plan.metadata_sha256).resolve(piece.delegate)
     announced = 0 if isinstance(location, InlineLocation) else piece.size - LENGTH_SIZE * len(piece.offsets)
@@ -157,12 +157,12 @@ def _around_holes(plan: Plan, piece: ChannelSlice, error: CorruptChannelState) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunks:
-    """What can be read of the chunks of a stream."""
+    """The readable chunks of a stream."""
 
     stream: Stream
 
     def parts(self, offsets: Int64s) -> tuple[Part, ...] | None:
-        """All of these chunks; ``None`` where that cannot be."""
+        """Return all of these chunks; ``None`` where that is impossible."""
         if not len(offsets):
             return ()
         try:
@@ -174,8 +174,8 @@ class _Chunks:
             return None
 
     def cut_short(self, offset: int) -> tuple[Part, ...]:
-        """What is there of a chunk at the end of a file that is shorter than it should be. The length of a chunk in a
-        whole file that reaches beyond the end is a lie, and nothing of it is taken.
+        """Return the existing part of a chunk at the end of a file that is shorter than it should be. The length of a
+        chunk in a whole file that reaches beyond the end is wrong, and nothing of it is taken.
         """
         stream, begin = self.stream, offset + LENGTH_SIZE
         if stream.expected is None or stream.there >= stream.expected or begin >= stream.there or not self._begins():
@@ -185,7 +185,7 @@ class _Chunks:
         return stream.rest(stream.base + begin)
 
     def _begins(self) -> bool:
-        """Whether the stream begins as one."""
+        """Return whether the stream begins with a valid header."""
         try:
             self.stream.extents(np.zeros(0, np.int64))
         except CorruptChannelState:
@@ -194,9 +194,9 @@ class _Chunks:
 
 
 class SoundWindows:
-    """The windows of a channel up to its damage, which is known when they are used up.
+    """The windows of a channel up to its damage, which is known after the last one.
 
-    ``shown``: whether the target needs values, not only bytes.
+    ``shown``: the target needs values, not only bytes.
     """
 
     def __init__(self, plan: Plan, number: int, salvaged: Salvaged, found: Iterable[Window], *, shown: bool) -> None:
@@ -216,7 +216,7 @@ class SoundWindows:
                     return
                 yield window
         except CorruptChannelState as error:
-            # Only windows() raises here: whoever uses a window does so outside of this generator.
+            # Only windows() raises here: the window is used outside of this generator.
             reason = error.what if found.hole is None else f"{error.what}: {found.hole}"
             self.damage = Damage(error.where.offset or 0, reason)
             return
@@ -241,7 +241,7 @@ class SoundWindows:
                 if len(records):
                     return self._fits(_only(window, int(records[0])))
         except CdrError:
-            pass  # what is behind the damage is put aside, whatever it is
+            pass  # all bytes behind the damage are quarantined
         return False
 
     def _fits(self, window: Window) -> bool:
@@ -255,7 +255,7 @@ def _only(window: Window, element: int) -> Window:
 
 
 def first_bad(exchange: PlannedExchange, down: int | Ints, window: Window, *, shown: bool) -> tuple[int, str] | None:
-    """The first element whose value does not fit the exchange's type, or whose key says that it is elsewhere.
+    """Return the first element whose value does not fit the exchange's type, or whose key belongs to another subtask.
 
     ``down``: the old subtask that the window's elements were on their way to, or that of each of them.
     """
@@ -291,7 +291,9 @@ def first_bad(exchange: PlannedExchange, down: int | Ints, window: Window, *, sh
 def _first_unfit(
     description: TypeDescription, data: Bytes, starts: Int64s, ends: Int64s, shown: bool
 ) -> tuple[int, str] | None:
-    """The first of these values that does not fit, and why; beyond one that is only unshowable by small steps."""
+    """Return the first of these values that does not fit, and why; beyond one that is only unshowable by
+    small steps.
+    """
     at, step = 0, max(len(starts), 1)
     while at < len(starts):
         try:

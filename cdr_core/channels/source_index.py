@@ -1,8 +1,8 @@
-"""The objects that hold a checkpoint's channel state, as `read` found them: size, ETag and, where it could, a pin.
+"""The objects that hold a checkpoint's channel state, as `read` found them: size, ETag and, where possible, a pin.
 
-A pin is a hard link in the workspace: what tidies up the source cannot take a pinned file away. The index is a file of
-the workspace. A worker is told of it before a unit of the recovery, a driver before a phase; everything below opens
-objects through it. An object that has another ETag by now was changed, and is refused; of a file the sums tell.
+A pin is a hard link in the workspace: a clean-up of the source cannot remove a pinned file. The index is a file of the
+workspace. A worker loads it before a unit of the recovery, a driver before a phase; all readers open objects through
+it. An object that has another ETag by now was changed, and is refused; changes of a file show in its sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdr_core.storage import Stat, is_local, storage_for
 from cdr_core.storage.local import local_path, make_directories, read_scattered, sync_path
 
 VERSION = 2
-"""An index of version 1 names bytes that an earlier version brought to the workspace; the source is read instead."""
+"""An index of version 1 names bytes that an earlier version copied to the workspace; the source is read instead."""
 
 
 class SourceObject(msgspec.Struct, frozen=True):
@@ -36,34 +36,34 @@ class SourceObject(msgspec.Struct, frozen=True):
 
 
 class SourceIndex(msgspec.Struct, frozen=True):
-    """By address. ``immutable``: the user declares that the source is neither changed nor removed."""
+    """The objects by address. ``immutable``: the user declares that the source is neither changed nor removed."""
 
     version: int
     objects: dict[str, SourceObject]
     immutable: bool = False
 
     def place(self, uri: str) -> str:
-        """Where the bytes of an object are read: at its pin, else where it lies. A pin goes when its recovery ends, and
-        an export may read on.
+        """Return where the bytes of an object are read: at its pin, else in place. A pin goes when its recovery ends,
+        and an export may read on.
         """
         known = self.objects.get(uri)
         return known.pin if known is not None and known.pin and Path(known.pin).exists() else uri
 
     @property
     def is_remote(self) -> bool:
-        """Whether bytes have to be fetched."""
+        """Return whether bytes have to be fetched."""
         return not all(map(is_local, self.objects))
 
     def lasts(self, uri: str) -> bool:
-        """Whether the drain may rely on finding the object: it is pinned, declared immutable, or on an object store,
-        where a tag tells every change.
+        """Return whether the drain may rely on finding the object: it is pinned, declared immutable, or on an object
+        store, where a tag tells every change.
         """
         known = self.objects.get(uri)
         return known is not None and bool(known.pin or self.immutable or not is_local(uri))
 
     def read_into(self, uri: str, offset: int, targets: list[memoryview]) -> None:
-        """Fill the targets, one behind another, from a range of an object. One that is gone or changed is
-        :class:`SourceChanged`; what may pass is a ``StorageError``.
+        """Fill the targets, one behind another, from a range of an object. A missing or changed one is
+        :class:`SourceChanged`; a transient failure is a ``StorageError``.
         """
         known = self.objects.get(uri)
         tag = known.tag if known is not None else ""
@@ -97,8 +97,8 @@ NO_INDEX = SourceIndex(VERSION, {})
 
 
 def make_index(uris: Sequence[str], pins: Path | None, *, immutable: bool) -> SourceIndex:
-    """Look at every object, and pin the local ones below ``pins``. One that is missing is left out: the unit that needs
-    it says so.
+    """Stat every object, and pin the local ones below ``pins``. A missing one is left out: the unit that needs it
+    reports it.
     """
     links = _pinned([uri for uri in uris if is_local(uri)], pins)
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -119,7 +119,7 @@ def _stat(uri: str) -> Stat | None:
 
 
 def _pinned(uris: Sequence[str], directory: Path | None) -> dict[str, str]:
-    """A link to each file that can have one: another file system, or another owner's file, may refuse it."""
+    """Return a link to each file that can have one: another file system, or another owner's file, may refuse it."""
     links: dict[str, str] = {}
     if directory is None or not uris:
         return links
@@ -140,13 +140,13 @@ _in_use: ContextVar[tuple[str, str]] = ContextVar("cdr_source_index", default=("
 
 
 def use_index(metadata_sha256: str, index: str) -> None:
-    """From now on, this thread reads objects of this checkpoint as the index says; without one, where they lie."""
+    """Make this thread read objects of this checkpoint by the index; without one, in place."""
     _in_use.set((metadata_sha256, index))
 
 
 @contextmanager
 def using_index(metadata_sha256: str, index: str) -> Iterator[None]:
-    """As :func:`use_index`, while the block runs: a process that serves users goes on to other checkpoints."""
+    """Do :func:`use_index` while the block runs: a process that serves users goes on to other checkpoints."""
     token = _in_use.set((metadata_sha256, index))
     try:
         yield
@@ -155,7 +155,7 @@ def using_index(metadata_sha256: str, index: str) -> Iterator[None]:
 
 
 def index_of(metadata_sha256: str) -> SourceIndex:
-    """What `read` noted of the objects of a checkpoint; nothing outside of a recovery."""
+    """Return the index that `read` made of a checkpoint's objects; an empty one outside of a recovery."""
     checkpoint, uri = _in_use.get()
     return _load(uri) if uri and checkpoint == metadata_sha256 else NO_INDEX
 

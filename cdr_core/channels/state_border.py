@@ -1,11 +1,11 @@
-"""Input or output: on which side of the new channels elements go on, where what we write is a checkpoint again.
+"""Input or output: the side of the new channels that elements go on, if the target is a checkpoint.
 
 *Keep*: an element that begins in input state becomes input state, whole, also one that ends in output state; one that
 lies in output state stays output state. So the order of a virtual channel is kept: Flink reads a channel's input state
 before anything that its upstream sends. *Recover output downstream*: everything becomes input state.
 
-Closing elements (:mod:`cdr_core.channels.control_elements`) come behind everything that the channel's feeds hold: on
-the output side if any of them has output state, else on the input side.
+Closing elements (:mod:`cdr_core.channels.control_elements`) come behind all elements of the channel's feeds: on the
+output side if any of them has output state, else on the input side.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Borders:
-    """Per line, in order: elements before position ``input_end`` begin in input state; ``closing_output`` says on which
-    side its closing elements are.
+    """Per line, in order: elements before position ``input_end`` begin in input state; ``closing_output``: its closing
+    elements are on the output side.
     """
 
     lines: Longs
@@ -37,7 +37,7 @@ class Borders:
     closing_output: Flags
 
     def is_output(self, lines: Longs, positions: Longs) -> Flags:
-        """Which of some elements go on as output state."""
+        """Return which of some elements go on as output state."""
         rows = np.searchsorted(self.lines, lines)
         found: Flags = np.where(
             positions == CLOSING_POSITION, self.closing_output[rows], positions >= self.input_end[rows]
@@ -45,8 +45,8 @@ class Borders:
         return found
 
     def of_subtask(self, plan: Plan, subtask: int) -> Borders:
-        mine = plan.channels.subtask_of_lines(self.lines) == subtask
-        return Borders(self.lines[mine], self.input_end[mine], self.closing_output[mine])
+        selected = plan.channels.subtask_of_lines(self.lines) == subtask
+        return Borders(self.lines[selected], self.input_end[selected], self.closing_output[selected])
 
     def to_columns(self) -> dict[str, npt.NDArray[Any]]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -57,7 +57,7 @@ class Borders:
 
 
 def borders(plan: Plan, scanned: Scanned) -> Borders:
-    """Of every line of the plan, from what `read` found in the channels."""
+    """Return the borders of every line of the plan, from the channels that `read` scanned."""
     input_end, ends = scanned.channels["input_end"], np.zeros(len(plan.channels), np.int64)
     ledger, counts = scanned.ledger, np.zeros(len(scanned.splits["split_channel"]), np.int64)
     np.add.at(counts, ledger.lines, ledger.sums[:, RECORDS].astype(np.int64))

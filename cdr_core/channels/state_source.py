@@ -1,4 +1,4 @@
-"""Reading the state of a source checkpoint where it lies; see :class:`cdr_core.flink.state.Read`."""
+"""Reads the state of a source checkpoint in place; see :class:`cdr_core.flink.state.Read`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdr_core.storage import storage_for
 
 NO_HEAD = KeyedHead(None, ())
 MOST_TRIED = 8
-"""Subtasks whose files are looked for; where so many are missing, the others are too."""
+"""Subtasks whose files are tried; where so many are missing, the others are too."""
 
 
 class StateReader:
@@ -42,7 +42,7 @@ class StateReader:
 
 
 def keyed_head(checkpoint: Checkpoint, operator: OperatorState) -> KeyedHead:
-    """The head of the first keyed snapshot of an operator that can be read; an empty one where there is none.
+    """Return the head of the first keyed snapshot of an operator that can be read; an empty one where there is none.
 
     Every subtask writes the same key serializer. Files that are missing decide nothing: in-flight records are recovered
     without them.

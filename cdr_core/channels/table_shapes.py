@@ -1,4 +1,4 @@
-"""The columns of a committed table. A table keeps its shape for ever, so those of earlier releases are written too."""
+"""The columns of a committed table. A table keeps its shape forever, so those of earlier releases are written too."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ IDENTITY = (
     pa.field(FINGERPRINT, pa.binary(FINGERPRINT_BYTES), nullable=False),
     pa.field(LENGTH, pa.int32(), nullable=False),
 )
-"""What identifies the bytes of a record: the bytes, where they are kept; both hash words of
+"""Columns that identify the bytes of a record: the bytes, where they are kept; both hash words of
 :mod:`cdr_core.kernels.fingerprint`, each big-endian; and how many bytes they were hashed from.
 """
 
 
 class TableShape(StrEnum):
-    """Which columns of a table say what the bytes of a record were."""
+    """The columns of a table that identify the bytes of a record."""
 
     RAW_ONLY = "raw-only"
     """``raw``, never null. The default of releases up to 0.1."""
@@ -55,15 +55,17 @@ class TableShape(StrEnum):
 
     @property
     def identifies_bytes(self) -> bool:
-        """Whether the ledger of a file follows from its rows alone."""
+        """Return whether the ledger of a file follows from its rows alone."""
         return self is not TableShape.VALUES_ONLY
 
     def fills_raw(self, exchange: PlannedExchange) -> bool:
-        """Whether rows of this exchange hold their records' bytes."""
+        """Return whether rows of this exchange hold their records' bytes."""
         return self.has_raw and (self is not TableShape.OPAQUE_RAW or has_opaque(type_of(exchange.record)))
 
     def schema(self, plan: Plan) -> pa.Schema:
-        """The columns of a table for this plan. Raise if an exchange is named like one that all rows have."""
+        """Return the columns of a table for this plan. Raise if an exchange has the name of a column that all tables
+        have.
+        """
         content = [field for field in CONTENT if field.name != RAW or self is TableShape.RAW_ONLY]
         common = [*PLACE, *NEW_PLACE, *content, *(IDENTITY if self.has_fingerprint else ())]
         taken = {field.name for field in common}
@@ -77,9 +79,9 @@ class TableShape(StrEnum):
 
 
 def shape_for(columns: Collection[str] | None, *, raw: bool) -> TableShape:
-    """The shape in which rows are added to a table with these columns; ``None`` = there is none yet.
+    """Return the shape in which rows are added to a table with these columns; ``None`` = there is none yet.
 
-    ``raw``: whether the bytes of every record are wanted, where the table leaves the choice.
+    ``raw``: the bytes of every record are wanted, where the table leaves the choice.
     """
     if columns is None or FINGERPRINT in columns:
         return TableShape.ALL_RAW if raw else TableShape.OPAQUE_RAW
@@ -87,7 +89,7 @@ def shape_for(columns: Collection[str] | None, *, raw: bool) -> TableShape:
 
 
 def has_opaque(description: TypeDescription) -> bool:
-    """Whether a part of the type, at any depth, is bytes that only the job can read."""
+    """Return whether a part of the type, at any depth, is bytes that only the job can read."""
     if isinstance(description, Scalar):
         return description.kind is Kind.OPAQUE
     if isinstance(description, Struct):

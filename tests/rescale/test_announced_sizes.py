@@ -78,7 +78,7 @@ def seen_independently(checkpoint: str) -> int:
 
 def test_a_chunk_that_shrank_to_a_records_border_is_damage_and_not_a_smaller_channel(tmp_path: Path) -> None:
     checkpoint = shrunk(tmp_path / "chk")
-    says = f"{len(ONE)} bytes where the handle says {len(ONE + TWO)}"
+    says = f"{len(ONE)} bytes where the handle states {len(ONE + TWO)}"
     with pytest.raises(CorruptChannelState, match=f"{says}.*quarantine") as caught:
         scan_channel(plan_of(checkpoint), 0)
     assert (caught.value.where.subtask, caught.value.where.channel) == (0, 0)
