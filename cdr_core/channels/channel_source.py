@@ -160,7 +160,7 @@ def chunks_of(plan: Plan, piece: ChannelSlice) -> tuple[Part, ...]:
 class Stream:
     """The channel-state stream that a handle names: from ``base`` of ``source`` on there are ``there`` bytes.
 
-    ``expected`` is how many there should be, where that is known; ``short`` is the message for a remote file that has fewer.
+    ``expected`` is how many there should be, if known; ``short`` is the message for a remote file that has fewer.
     ``neighbours`` gives the places of all chunks in its file; inline state has no other channel's.
     """
 

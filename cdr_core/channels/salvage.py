@@ -9,7 +9,7 @@ recovered, the bytes from it to the channel's end are quarantined. These are bad
   must not get lost on its way to a row. A target that takes bytes as they are has no reason to leave them out;
 * a *hole*: a channel-state file that is missing or shorter than its handle states, a chunk that does not lie in its
   file, and chunks that are shorter together than the handle states (which of them is wrong is unknown, so none of that
-  side is trusted). Longer chunks are trusted as long as nothing in the channel is bad: a handle's size is informational.
+  side is trusted). Longer chunks are trusted as long as nothing in the channel is bad: a handle's size is informal.
 
 Readable bytes behind a hole are quarantined too. ``_metadata`` itself is never salvaged: without it the meaning of the
 bytes is unknown.

@@ -1,1 +1,1 @@
-"""From a checkpoint, a job spec and a wished parallelism to a plan: which old channels feed which new subtasks."""
+"""From a checkpoint, a job spec and a requested parallelism to a plan: the old channels that feed each new subtask."""

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: its directory and the file in it, whichever way a person writes them."""
+"""Locates a checkpoint: its directory and the file in it, in every form that users write."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def open_checkpoint(address: str) -> Checkpoint:
 
 
 def parse_checkpoint(directory: str, metadata_bytes: bytes, file: str = METADATA_FILE) -> Checkpoint:
-    """A checkpoint from the bytes of its metadata, whose files may have been moved with it."""
+    """Return a checkpoint from the bytes of its metadata, whose files may have been moved with it."""
     return load_checkpoint(directory, metadata_bytes, file, cache(_is_there))
 
 
 def _find(address: str) -> tuple[str, str]:
-    """Directory and name of the metadata file."""
+    """Return directory and name of the metadata file."""
     uri = join(address, METADATA_FILE)
     if storage_for(uri).exists(uri):
         return address, METADATA_FILE
     if _is_file(address):
         directory, slash, file = address.rpartition("/")
         return (directory or slash or "."), file
-    storage_for(uri).list(address)  # where not even the bucket is there, or may be read, this says so
+    storage_for(uri).list(address)  # raises if the bucket is missing or may not be read
     raise Unreadable(f"{address} is not a checkpoint: it has no {METADATA_FILE}", hint="give a chk-N directory")
 
 
@@ -43,7 +43,7 @@ def _is_file(address: str) -> bool:
 
 
 def _is_there(uri: str) -> bool:
-    """Whether a file can be read at this address: one that cannot be reached or may not be read is as good as gone."""
+    """Return whether a file can be read at this address: an unreachable or unreadable one counts as missing."""
     scheme, separator, _ = uri.partition("://")
     if separator and scheme not in SCHEMES:
         return False

@@ -29,12 +29,12 @@ _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_function_name(text: str) -> bool:
-    """Whether the text has the form ``module:function``; both may have dots."""
+    """Return whether the text has the form ``module:function``; both may have dots."""
     return _NAME.fullmatch(text) is not None
 
 
 def load_owner(exchange: str, name: str, where: Where = NOWHERE) -> OwnerFunction:
-    """The function, or a refusal that names the exchange, the function and the reason."""
+    """Return the function, or a refusal that names the exchange, the function and the reason."""
     try:
         return _load(name)
     # The user's module may raise anything while it is imported, and may even try to end the process.
@@ -49,7 +49,7 @@ def load_owner(exchange: str, name: str, where: Where = NOWHERE) -> OwnerFunctio
 def call_owner(
     exchange: str, name: str, values: pa.Array, parallelism: int, max_parallelism: int, where: Where
 ) -> npt.NDArray[np.int64]:
-    """The owners of the values, checked; whatever the function does wrong is a refusal that names the channel."""
+    """Return the owners of the values, checked; every fault of the function is a refusal that names the channel."""
     function = load_owner(exchange, name, where)
     try:
         answer = function(values, parallelism, max_parallelism)
@@ -69,7 +69,7 @@ def call_owner(
 
 
 def _as_integers(answer: Any) -> npt.NDArray[Any] | str:
-    """The answer as a numpy array of integers, or what is wrong with it."""
+    """Return the answer as a numpy array of integers, or what is wrong with it."""
     if isinstance(answer, pa.ChunkedArray):
         answer = answer.combine_chunks()
     if isinstance(answer, pa.Array):
@@ -83,7 +83,7 @@ def _as_integers(answer: Any) -> npt.NDArray[Any] | str:
         return f"gave {type(answer).__name__}, not an integer Arrow or numpy array"
     if not np.issubdtype(answer.dtype, np.integer):
         return f"gave a numpy array of {answer.dtype}, not of integers"
-    masked = np.ma.getmaskarray(answer)  # a mask is numpy's null, and what lies under it is nobody's answer
+    masked = np.ma.getmaskarray(answer)  # a mask is numpy's null, and the masked value is undefined
     if masked.any():
         return f"gave no owner (masked) for record {int(np.argmax(masked))} of its batch"
     return np.asarray(answer)
@@ -106,7 +106,7 @@ def _shape(owners: npt.NDArray[Any]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line: a user's message may have many."""
+    """Return the error as one line: a user's message may have many."""
     lines = str(error).split("\n")
     return f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
 

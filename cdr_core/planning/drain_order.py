@@ -12,12 +12,12 @@ from cdr_core.planning.plan import Plan
 
 
 def parse_order(text: str) -> tuple[str, ...]:
-    """The exchanges of ``a,b``."""
+    """Return the exchanges of ``a,b``."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def check_order(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
-    """The names. Raise for one that is no exchange, and for one that comes twice."""
+    """Return the names. Raise for one that is no exchange, and for one that comes twice."""
     known = [exchange.name for exchange in plan.exchanges]
     for number, name in enumerate(names):
         if name not in known:
@@ -28,6 +28,6 @@ def check_order(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def stages(plan: Plan, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The stage of each exchange, from 0; all that are not named are in the last."""
+    """Return the stage of each exchange, from 0; all that are not named are in the last."""
     places = {name: place for place, name in enumerate(names)}
     return np.array([places.get(exchange.name, len(names)) for exchange in plan.exchanges], np.int64)

@@ -1,7 +1,7 @@
-"""Records that a user wants left out, because the job dies of them: named by exchange, channel and position.
+"""Records that a user wants left out because the job fails on them: named by exchange, channel and position.
 
-``EXCHANGE:UP:DOWN:POS`` or ``EXCHANGE:UP:DOWN:FIRST-LAST``, as ``cdr elements`` numbers them, or a line of
-``cdr elements --json``. What is left out is listed in the receipt, one by one, and the verdict is *partial*.
+``EXCHANGE:UP:DOWN:POS`` or ``EXCHANGE:UP:DOWN:FIRST-LAST``, as ``cdr elements`` numbers them, or a line of ``cdr
+elements --json``. The receipt lists every record that was left out, and the verdict is *partial*.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Drop:
 
 
 def parse_drops(texts: Iterable[str]) -> tuple[Drop, ...]:
-    """The drops in order, overlaps joined; a text that is no drop is the name of a file with one per line."""
+    """Return the drops in order, overlaps joined; a text that is no drop is the name of a file with one per line."""
     found: list[Drop] = []
     for text in texts:
         is_drop = _ENTRY.match(text.strip()) or _is_element(text)
@@ -82,12 +82,12 @@ def _lines(file: str) -> Iterator[str]:
 
 
 def _is_element(text: str) -> bool:
-    """Whether it is, or means to be, a line of ``cdr elements --json``."""
+    """Return whether the text looks like a line of ``cdr elements --json``."""
     return text.lstrip().startswith("{")
 
 
 def _element(text: str) -> Drop:
-    """What else such a line says of the element is for people."""
+    """Parse a line of ``cdr elements --json``; its other fields are ignored."""
     try:
         value = json.loads(text)
         exchange, *numbers = (value[name] for name in ("exchange", "up", "down", "pos"))
@@ -115,7 +115,7 @@ def _parse(text: str) -> Drop:
 
 
 def drops_by_channel(plan: Plan, drops: Sequence[Drop]) -> dict[int, list[tuple[int, int]]]:
-    """By number of the virtual channel; one that the checkpoint does not have is refused."""
+    """Return the ranges by number of the virtual channel; a channel that the checkpoint does not have is refused."""
     numbers = {(plan.exchanges[c.exchange].name, c.up, c.down): number for number, c in enumerate(plan.channels)}
     found: dict[int, list[tuple[int, int]]] = {}
     for drop in drops:
@@ -132,7 +132,9 @@ def drops_by_channel(plan: Plan, drops: Sequence[Drop]) -> dict[int, list[tuple[
 
 @dataclass(slots=True)
 class Without:
-    """Windows of a channel without the records at some positions. What was left out is known when they are used up."""
+    """Windows of a channel without the records at some positions; the left-out positions are complete after the last
+    one.
+    """
 
     found: Iterable[Window]
     ranges: Ranges
@@ -154,13 +156,14 @@ class Without:
         return {"positions": self.positions, "bytes": self.bytes}
 
     def _cut(self, window: Window) -> Iterator[Window]:
-        """Stretches of the window between what is left out."""
+        """Yield stretches of the window between the left-out records."""
         count, at = len(window.starts), 0
         for first, last in self.ranges:
             begin, end = max(first - window.position, at), min(last + 1 - window.position, count)
             if begin >= end:
                 continue
-            yield from _part(window, at, begin)  # first: whoever takes it may end there, and then no more is left out
+            # yielded first: the caller may stop there, and then no more is left out
+            yield from _part(window, at, begin)
             self._leave_out(window, begin, end)
             at = end
         if at == 0:
@@ -183,7 +186,7 @@ class Without:
 
 
 def _part(window: Window, begin: int, end: int) -> Iterator[Window]:
-    """Elements [begin, end) as a window of their own."""
+    """Yield elements [begin, end) as a window of their own."""
     if begin < end:
         skipped = int(window.starts[begin]) - frames.LENGTH_BYTES
         yield Window(

@@ -1,7 +1,7 @@
-"""The numbers of a what-if: what each new subtask would get, spill and take. Pure: a plan and sizes in, values out.
+"""The numbers of a what-if: records, spill and time of each new subtask. Pure: a plan and sizes in, values out.
 
 A channel with one possible owner is known exactly. The bytes of the others are split evenly over their possible owners,
-which is an estimate: only a look at every record tells, and then :func:`counted` gives the truth.
+which is an estimate; :func:`counted` is exact, after every record was read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ SEGMENT_HEADER = 12
 """Bytes in front of each segment of spilled records."""
 
 ASSUMED_SPEED = 30_000_000
-"""Bytes a second through all five phases, where nothing better is known.
+"""Bytes a second through all five phases, where no measurement exists.
 
-From docs/benchmarks/recoveries.json: 430 MB, 16 → 12, on two cores take 7 s to `parquet:` and 12 s to `iceberg:`, the
-start taken off, which is 35 to 60 MB/s; a little less is assumed. A large recovery that finishes here replaces it.
+From docs/benchmarks/recoveries.json: 430 MB, 16 → 12, on two cores take 7 s to `parquet:` and 12 s to `iceberg:`
+without the start, which is 35 to 60 MB/s; a little less is assumed. A large recovery that finishes here replaces it.
 """
 
 START_SECONDS = 6.0
-"""What any recovery takes, however little is in flight: mostly the start of Spark, which those figures leave out."""
+"""Time that any recovery takes, however little is in flight: mostly the start of Spark, which those figures
+leave out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOutlook:
-    """An exchange of the plan, by its number there: its channels with data, how many of them have to be looked into,
-    and the bytes in flight (in all, and in those).
+    """An exchange of the plan, by its number there: its channels with data, how many of them must be decoded, and the
+    bytes in flight (in all, and in those).
     """
 
     exchange: int
@@ -46,10 +48,10 @@ class ExchangeOutlook:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskOutlook:
-    """A new subtask, by its number in the plan: from how many channels it may get something, and how much.
+    """A new subtask, by its number in the plan: the number of channels that may give it records, and their bytes.
 
-    ``low`` is what it gets in any case, ``high`` what it gets if it owns every record that it may own; ``records`` is
-    ``None`` where nobody has counted. Counted, ``low``, ``bytes`` and ``high`` are the same.
+    ``low`` is the least that it gets, ``high`` the bytes if it owns every record that it may own; ``records`` is
+    ``None`` if they were not counted. Counted, ``low``, ``bytes`` and ``high`` are the same.
     """
 
     subtask: int
@@ -63,9 +65,9 @@ class SubtaskOutlook:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """All numbers of a what-if; ``exact`` when every record was looked at.
+    """All numbers of a what-if; ``exact`` when every record was read.
 
-    ``sizes``: the bytes of each channel of the plan; ``counted``: those of each of its lines, where they were counted.
+    ``sizes``: the bytes of each channel of the plan; ``counted``: those of each of its lines, if they were counted.
     """
 
     exact: bool
@@ -79,7 +81,7 @@ class Outlook:
         return sum(exchange.bytes for exchange in self.exchanges)
 
     def shares(self, plan: Plan) -> Longs:
-        """The bytes that each possible owner of a channel gets, by line of the plan's channels."""
+        """Return the bytes that each possible owner of a channel gets, by line of the plan's channels."""
         if self.counted is not None:
             return self.counted
         count = plan.channels.owner_count
@@ -98,7 +100,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """What was counted: records and bytes by line of the plan's channels, the records' length fields included.
+    """Counted records and bytes by line of the plan's channels, the records' length fields included.
 
     ``misplaced`` counts, by exchange, records that its owner function would not have sent where they were going.
     """
@@ -109,7 +111,7 @@ class Counted:
 
 
 def estimated(plan: Plan, sizes: Longs, segment_size: int) -> Outlook:
-    """From the bytes in flight on each channel of the plan."""
+    """Return the what-if from the bytes in flight on each channel of the plan."""
     first, count = plan.channels.owner_first.astype(np.int64), plan.channels.owner_count.astype(np.int64)
     share, rest = np.divmod(sizes, count)
 
@@ -134,7 +136,7 @@ def estimated(plan: Plan, sizes: Longs, segment_size: int) -> Outlook:
 
 
 def counted(plan: Plan, sizes: Longs, counts: Counted, segment_size: int) -> Outlook:
-    """From what was counted; elements that are not records have no owner."""
+    """Return the what-if from counts; elements that are not records have no owner."""
     owner = plan.channels.subtask_of_lines(np.arange(len(counts.records)))
 
     def by_subtask(values: Longs) -> list[int]:
@@ -151,7 +153,9 @@ def counted(plan: Plan, sizes: Longs, counts: Counted, segment_size: int) -> Out
 
 
 def misplaced(plan: Plan, counts: Counted) -> Mapping[str, tuple[int, int]]:
-    """By exchange: how many of how many records an owner function contradicts; only exchanges with such records."""
+    """Return, by exchange, how many of how many records an owner function contradicts; only exchanges with such
+    records.
+    """
     exchange = plan.channels.exchange[plan.channels.of_lines(np.arange(len(counts.records)))]
     return {
         each.name: (int(wrong), int(counts.records[exchange == number].sum()))
@@ -161,7 +165,7 @@ def misplaced(plan: Plan, counts: Counted) -> Mapping[str, tuple[int, int]]:
 
 
 def skew(outlook: Outlook, plan: Plan) -> Mapping[str, float]:
-    """By downstream operator's id: the fullest subtask over the mean one; 1 = even, 0 = nothing in flight."""
+    """Return, by downstream operator's id, the fullest subtask over the mean one; 1 = even, 0 = nothing in flight."""
     loads: dict[str, list[int]] = {}
     for subtask in outlook.subtasks:
         loads.setdefault(plan.subtasks[subtask.subtask].operator, []).append(subtask.bytes)
@@ -170,14 +174,14 @@ def skew(outlook: Outlook, plan: Plan) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Bytes a second through all phases, and where the number comes from."""
+    """Bytes a second through all phases, and the source of the number."""
 
     bytes_per_second: float
     source: str
 
 
 def seconds(outlook: Outlook, speed: Speed) -> float:
-    """The start, and the bytes at that speed."""
+    """Return the seconds for the start, and for the bytes at that speed."""
     return START_SECONDS + outlook.bytes / speed.bytes_per_second
 
 
@@ -185,13 +189,13 @@ def _exchanges(plan: Plan, sizes: Longs) -> tuple[ExchangeOutlook, ...]:
     ambiguous = plan.channels.owner_count > 1
     found = []
     for number in range(len(plan.exchanges)):
-        mine = plan.channels.exchange == number
-        both = mine & ambiguous
-        numbers = (mine.sum(), both.sum(), sizes[mine].sum(), sizes[both].sum())
+        members = plan.channels.exchange == number
+        both = members & ambiguous
+        numbers = (members.sum(), both.sum(), sizes[members].sum(), sizes[both].sum())
         found.append(ExchangeOutlook(number, *(int(each) for each in numbers)))
     return tuple(found)
 
 
 def _spilled(size: Any, segment_size: int) -> Any:
-    """A channel's bytes in segments of its own."""
+    """Return a channel's bytes in segments of its own."""
     return size + SEGMENT_HEADER * -(-size // segment_size)

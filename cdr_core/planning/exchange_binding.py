@@ -1,6 +1,6 @@
-"""An exchange of the spec bound to the checkpoint's operators, and everything that can be wrong with it.
+"""An exchange of the spec bound to the checkpoint's operators, and all checks of it.
 
-Checks give their refusals instead of raising them, so that a what-if can show all of them at once.
+Checks return their refusals instead of raising them, so that a what-if can show all of them at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Longs = npt.NDArray[np.int64]
 class PlannedExchange:
     """An exchange bound to the checkpoint's operators, with its old and new parallelism on both ends.
 
-    ``key`` is empty where the record is OPAQUE, since nobody could find it there. ``owner`` is the owner function of a
+    ``key`` is empty where the record is OPAQUE, since it cannot be found there. ``owner`` is the owner function of a
     custom exchange (``module:function``), else empty. ``max_parallelism`` is the downstream operator's. ``pointwise``:
     a subtask numbers its channels by the few subtasks that it is connected with, not by all subtasks of the other end;
     parallelism stays then. ``key_checked``: a record on its way to a subtask that does not own its key is an error; not
@@ -58,7 +58,7 @@ class PlannedExchange:
 
     @property
     def moved(self) -> bool:
-        """Whether either end changes its parallelism."""
+        """Return whether either end changes its parallelism."""
         return (self.old_up, self.old_down) != (self.new_up, self.new_down)
 
     @property
@@ -66,39 +66,44 @@ class PlannedExchange:
         return parse_type(self.record)
 
     def possible_owners(self, down: int) -> tuple[int, ...]:
-        """New downstream subtasks that may own records of an old one; see :func:`new_owners`."""
+        """Return the new downstream subtasks that may own records of an old one; see :func:`new_owners`."""
         return new_owners(Partitioner(self.partitioner), down, self.old_down, self.new_down, self.max_parallelism)
 
     def end(self, side: Side) -> tuple[str, int]:
-        """The operator whose state that is, and its gate or partition."""
+        """Return the operator whose state that is, and its gate or partition."""
         return (self.downstream, self.gate) if side is Side.INPUT else (self.upstream, self.partition)
 
     def peers(self, side: Side) -> list[range]:
-        """By subtask of that side: the subtasks of the other side that a pointwise exchange connects it with."""
+        """Return, by subtask of that side, the subtasks of the other side that a pointwise exchange
+        connects it with.
+        """
         if side is Side.INPUT:
             return [pointwise_ups(down, self.old_up, self.old_down) for down in range(self.old_down)]
         return [pointwise_downs(up, self.old_up, self.old_down) for up in range(self.old_up)]
 
     def first_peers(self, side: Side) -> Longs:
-        """The first of :meth:`peers`, which is channel 0."""
+        """Return the first of :meth:`peers`, which is channel 0."""
         return np.array([each.start for each in self.peers(side)], np.int64)
 
     def ends_at(self, side: Side, up: Ints, down: Ints) -> tuple[Ints, Ints]:
-        """The subtask and the channel of each connection on one side; of old ones, or of new ones where all-to-all."""
+        """Return the subtask and the channel of each connection on one side; of old ones, or of new ones where
+        all-to-all.
+        """
         here, there = (down, up) if side is Side.INPUT else (up, down)
         return here, there - self.first_peers(side).astype(there.dtype)[here] if self.pointwise else there
 
     def rows_of(self, columns: ChannelColumns, up: Ints, down: Ints) -> Longs:
-        """The row of each old connection in the columns of one side; -1 where that side has no state."""
+        """Return the row of each old connection in the columns of one side; -1 where that side has no state."""
         subtask, channel = self.ends_at(columns.side, up, down)
         return columns.find(subtask, self.end(columns.side)[1], channel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """Every connection that has state on either side, in the order of up and down, and what its handles announce.
+    """Every connection that has state on either side, in the order of up and down, and the sizes that its handles
+    announce.
 
-    ``bytes`` are with length fields; ``empty`` says that there is nothing but those.
+    ``bytes`` are with length fields; ``empty``: there is nothing but those.
     """
 
     up: Longs
@@ -108,7 +113,7 @@ class Sizes:
 
 
 def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, int]) -> PlannedExchange:
-    """The exchange with its operators' ids and parallelism.
+    """Return the exchange with its operators' ids and parallelism.
 
     Refuses an operator that the checkpoint does not have, and one that no Flink can have run.
     """
@@ -138,10 +143,10 @@ def bind(checkpoint: Checkpoint, exchange: Exchange, parallelism: Mapping[str, i
 
 
 def beyond_flink(checkpoint: Checkpoint, operator: OperatorState) -> CorruptMetadata | None:
-    """The error for more key groups than Flink knows.
+    """Return the error for more key groups than Flink knows.
 
-    The format has room for them and they are read and written back, but whoever counts key groups or subtasks one by
-    one must not begin: a changed bit there asks for gigabytes.
+    The format has room for them and they are read and written back, but code that counts key groups or subtasks one
+    by one must not start: a changed bit there would take gigabytes.
     """
     if operator.max_parallelism <= MOST_KEY_GROUPS:
         return None
@@ -154,7 +159,9 @@ def beyond_flink(checkpoint: Checkpoint, operator: OperatorState) -> CorruptMeta
 
 
 def _usable_key(exchange: Exchange) -> tuple[str, ...]:
-    """The key, unless nobody here can find or hash it; one that the record does not have is refused later."""
+    """Return the key, or an empty one if cdr cannot find or hash it; a key that the record does not have is refused
+    later.
+    """
     if exchange.record == OPAQUE:
         return ()
     try:
@@ -168,10 +175,10 @@ def _usable_key(exchange: Exchange) -> tuple[str, ...]:
 
 
 def _counts_pointwise(checkpoint: Checkpoint, exchange: PlannedExchange) -> bool:
-    """Whether the channels are numbered as Flink numbers those of a pointwise exchange.
+    """Return whether the channels are numbered as Flink numbers those of a pointwise exchange.
 
     Channel 0 of subtask 3 then comes from somewhere near subtask 3. Flink before 1.14 wrote such state; numbers that do
-    not fit say that the exchange was connected all-to-all, whatever the spec calls it.
+    not fit mean that the exchange was connected all-to-all, whatever the spec names it.
     """
     found = 0
     for side in Side:
@@ -184,14 +191,14 @@ def _counts_pointwise(checkpoint: Checkpoint, exchange: PlannedExchange) -> bool
 
 
 def _rows(checkpoint: Checkpoint, exchange: PlannedExchange, side: Side) -> tuple[ChannelColumns, Longs]:
-    """The channels of one side of an operator, and which of them belong to the exchange."""
+    """Return the channels of one side of an operator, and which of them belong to the exchange."""
     operator, index = exchange.end(side)
     columns = checkpoint.columns(operator, side)
     return columns, np.flatnonzero(columns.a == index)
 
 
 def announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange) -> Sizes:
-    """What the handles of both sides announce; refuses a channel that the other end cannot have."""
+    """Return the sizes that the handles of both sides announce; refuse a channel that the other end cannot have."""
     keys, held, empty = zip(*(_announced(checkpoint, exchange, side) for side in Side), strict=True)
     found, place = np.unique(np.concatenate(keys), return_inverse=True)
     total, nothing = np.zeros(len(found), np.int64), np.ones(len(found), np.bool_)
@@ -204,7 +211,9 @@ def announced_sizes(checkpoint: Checkpoint, exchange: PlannedExchange) -> Sizes:
 def _announced(
     checkpoint: Checkpoint, exchange: PlannedExchange, side: Side
 ) -> tuple[Longs, Longs, npt.NDArray[np.bool_]]:
-    """Of one side: connections as one number, in which up counts more than down; bytes, and whether it is empty."""
+    """Return of one side: connections as one number, in which up counts more than down; bytes, and whether
+    it is empty.
+    """
     columns, rows = _rows(checkpoint, exchange, side)
     here, there = columns.subtask[rows].astype(np.int64), columns.b[rows].astype(np.int64)
     if exchange.pointwise:
@@ -230,9 +239,9 @@ def _beyond(exchange: PlannedExchange, up: int, down: int) -> CorruptChannelStat
 def refusals(
     checkpoint: Checkpoint, exchange: PlannedExchange, sizes: Sizes, key: tuple[str, ...] = ()
 ) -> Iterator[CdrError]:
-    """Everything that forbids to move what is in flight on the exchange; ``key`` is the one that the spec names.
+    """Yield every reason against moving the in-flight data of the exchange; ``key`` is the one that the spec names.
 
-    Channels of empty chunks only hold nothing that could go astray.
+    Channels of empty chunks only hold nothing that could get lost.
     """
     if exchange.key and exchange.partitioner == Partitioner.HASH:
         yield from _key_refusals(exchange, exchange.key)
@@ -243,7 +252,7 @@ def refusals(
         yield PlanRefused(
             f"exchange {exchange.name} has in-flight data for an operator that had finished",
             where=Where(checkpoint=checkpoint.directory, operator=exchange.downstream),
-            hint="nobody is left to take it; check the exchange's downstream operator in the job spec",
+            hint="no subtask is left to take it; check the exchange's downstream operator in the job spec",
         )
     if exchange.partitioner in UNMOVABLE and exchange.moved:
         yield PlanRefused(

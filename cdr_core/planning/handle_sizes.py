@@ -1,4 +1,4 @@
-"""What the handles of a checkpoint say of the bytes in flight; no payload is read."""
+"""Sizes of in-flight data that the handles of a checkpoint state; no payload is read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Longs = npt.NDArray[np.int64]
 
 
 def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
-    """Bytes in flight on one side of a channel, without length fields; told by the handle, no payload is read.
+    """Return the bytes in flight on one side of a channel, without length fields, from the handle; no payload is read.
 
-    Flink itself never looks at what a handle says of its size: ``None`` where it cannot be true of these chunks.
+    Flink itself never reads a handle's size: ``None`` if it is impossible for these chunks.
     """
     location = checkpoint.resolve(piece.delegate)
     if isinstance(location, InlineLocation):
@@ -36,9 +36,9 @@ def payload_size(checkpoint: Checkpoint, piece: ChannelSlice) -> int | None:
 def payload_sizes(
     checkpoint: Checkpoint, columns: ChannelColumns, rows: Longs | None = None, *, damage_is_fine: bool = False
 ) -> Longs:
-    """:func:`payload_size` of these rows, else of all; ``UNKNOWN`` where that is ``None``.
+    """Return :func:`payload_size` of these rows, else of all; ``UNKNOWN`` where that is ``None``.
 
-    ``damage_is_fine``: also where inline state is damaged, which is else an error.
+    ``damage_is_fine``: also where inline state is damaged, which is otherwise an error.
     """
     chosen = np.arange(len(columns)) if rows is None else rows
     stream = columns.stream[chosen]
@@ -57,7 +57,7 @@ def payload_sizes(
 
 
 def believable_sizes(checkpoint: Checkpoint, columns: ChannelColumns, rows: Longs) -> Longs:
-    """Length fields included. A size is only a note, but no channel has more bytes than the stream it lies in."""
+    """Return plausible sizes, length fields included: no channel has more bytes than the stream it lies in."""
     stream = columns.stream[rows]
     limits, _ = _streams(checkpoint, columns, stream)
     return np.clip(columns.size[rows], 0, limits[stream])
@@ -66,7 +66,7 @@ def believable_sizes(checkpoint: Checkpoint, columns: ChannelColumns, rows: Long
 def _streams(
     checkpoint: Checkpoint, columns: ChannelColumns, used: npt.NDArray[np.int32]
 ) -> tuple[Longs, npt.NDArray[np.bool_]]:
-    """By number of a stream that is used: the bytes that it has at most, and whether it is inline."""
+    """Return, by number of a used stream, the bytes that it has at most, and whether it is inline."""
     limits, inline = np.zeros(len(columns.streams), np.int64), np.zeros(len(columns.streams), np.bool_)
     for number in np.unique(used).tolist():
         location = checkpoint.resolve(columns.streams[number])

@@ -1,4 +1,6 @@
-"""The job spec: what `_metadata` does not say (exchanges, partitioners, record types, keys), as a small YAML."""
+"""The job spec: facts that `_metadata` does not contain (exchanges, partitioners, record types, keys), as a
+small YAML.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from cdr_core.planning.custom_partitioner import is_function_name
 COLUMNS = frozenset(
     {"exchange", "gate", "up", "down", "pos", "new_up", "new_down", "ts", "key_group", "row_kind", "raw"}
 ) | {"kind", "from_state", "length", "owner"}
-"""What tables and data sources call their own columns; an exchange has a column of its name beside them."""
+"""Columns of tables and data sources; an exchange has a column of its name beside them."""
 
 LARGEST_SPEC = 1_000_000
-"""Characters of a file that is still taken for a job spec."""
+"""Most characters of a job spec."""
 
 
 class Partitioner(StrEnum):
@@ -70,7 +72,7 @@ def parse_spec(text: str) -> JobSpec:
 
 
 def examine_spec(text: str) -> tuple[JobSpec, tuple[SpecRefused, ...]]:
-    """The spec without the exchanges that are wrong, and what is wrong with them; what is no spec at all is refused."""
+    """Return the spec without the invalid exchanges, and their refusals; a text that is no spec at all is refused."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -95,13 +97,13 @@ def examine_spec(text: str) -> tuple[JobSpec, tuple[SpecRefused, ...]]:
 
 
 def read_spec(spec: str) -> str:
-    """The spec's text: given inline, or the content of the file it names."""
+    """Return the spec's text: given inline, or the content of the file it names."""
     if "\n" in spec or "exchanges:" in spec:
         return spec
     path = Path(spec.removeprefix("file://")).expanduser()
     try:
         with path.open() as file:
-            text = file.read(LARGEST_SPEC + 1)  # a form may name any file of the host, one without an end among them
+            text = file.read(LARGEST_SPEC + 1)  # a form may name any file of the host, even an endless one
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SpecRefused(f"job spec {spec!r} cannot be read: {reason}", hint="give a YAML file or its text") from None
@@ -116,7 +118,7 @@ def _parse_exchange(entry: Any, number: int) -> Exchange:
     name = str(entry.get("name") or f"exchange-{number}")
     label = f"exchange {name}"
     if name.lower() in COLUMNS:
-        raise SpecRefused(f"{label} is named like a column that every table has", hint="give it another name")
+        raise SpecRefused(f"{label} has the name of a column that every table has", hint="give it another name")
     _refuse_unknown(entry, {"name", "upstream", "downstream", "partitioner", "record", "key", "owner"}, label)
     upstream, partition = _parse_end(entry, "upstream", "partition", label)
     downstream, gate = _parse_end(entry, "downstream", "gate", label)
@@ -184,7 +186,7 @@ def _refuse_unknown(value: Mapping[str, Any], known: set[str], label: str) -> No
 
 def _repeats(exchanges: list[Exchange]) -> Iterator[SpecRefused]:
     for what, of in (
-        ("name", lambda e: e.name.lower()),  # a column each, and most tables' columns know no case
+        ("name", lambda e: e.name.lower()),  # a column each, and most tables ignore case in column names
         ("downstream gate", lambda e: (e.downstream, e.gate)),
         ("upstream partition", lambda e: (e.upstream, e.partition)),
     ):

@@ -1,4 +1,4 @@
-"""The wished parallelism: ``2``, ``slow=2,gen=3`` or ``same``, applied to the operators of a checkpoint."""
+"""The requested parallelism: ``2``, ``slow=2,gen=3`` or ``same``, applied to the operators of a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ SAME = "same"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user asked for: one number for all exchanged operators, numbers by operator name, or neither."""
+class RequestedParallelism:
+    """The user's request: one number for all exchanged operators, numbers by operator name, or neither."""
 
     everywhere: int | None
     by_operator: tuple[tuple[str, int], ...]
 
     @property
     def text(self) -> str:
-        """The one spelling of this wish."""
+        """Return the canonical text of the request."""
         if self.everywhere is not None:
             return str(self.everywhere)
         return ",".join(f"{name}={number}" for name, number in sorted(self.by_operator)) or SAME
 
 
-def parse_parallelism(text: str) -> Wish:
-    """Read the wish, or refuse it with the part that is no parallelism."""
+def parse_parallelism(text: str) -> RequestedParallelism:
+    """Parse the request, or refuse it with the part that is no parallelism."""
     stripped = text.strip()
     if stripped == SAME:
-        return Wish(None, ())
+        return RequestedParallelism(None, ())
     if "=" not in stripped:
-        return Wish(_parse_number(stripped, text), ())
+        return RequestedParallelism(_parse_number(stripped, text), ())
     pairs = []
     for part in stripped.split(","):
         name, _, number = part.rpartition("=")
@@ -48,21 +48,21 @@ def parse_parallelism(text: str) -> Wish:
         pairs.append((name.strip(), _parse_number(number, text)))
     if len({name for name, _ in pairs}) != len(pairs):
         raise PlanRefused(f"parallelism {text!r} names an operator twice", hint="name each once")
-    return Wish(None, tuple(pairs))
+    return RequestedParallelism(None, tuple(pairs))
 
 
-def new_parallelism(checkpoint: Checkpoint, spec: JobSpec, wish: Wish) -> Mapping[str, int]:
-    """As :func:`examine_parallelism`, which refuses nothing by itself; the first refusal is raised."""
-    result, refusals = examine_parallelism(checkpoint, spec, wish)
+def new_parallelism(checkpoint: Checkpoint, spec: JobSpec, requested: RequestedParallelism) -> Mapping[str, int]:
+    """Return the result of :func:`examine_parallelism`; raise its first refusal."""
+    result, refusals = examine_parallelism(checkpoint, spec, requested)
     if refusals:
         raise refusals[0]
     return result
 
 
 def examine_parallelism(
-    checkpoint: Checkpoint, spec: JobSpec, wish: Wish
+    checkpoint: Checkpoint, spec: JobSpec, requested: RequestedParallelism
 ) -> tuple[Mapping[str, int], tuple[CdrError, ...]]:
-    """New parallelism by operator id, for every operator of the checkpoint, and what is wrong with it.
+    """Return new parallelism by operator id, for every operator of the checkpoint, and what is wrong with it.
 
     One number means every operator whose parallelism equals that of an operator on a listed exchange, because chained
     operators share theirs. Beyond an operator's max parallelism there are no key groups left to own: refused.
@@ -70,11 +70,11 @@ def examine_parallelism(
     operators = checkpoint.metadata.operators
     result = {operator.operator_id: operator.parallelism for operator in operators}
     refusals: list[CdrError] = []
-    if wish.everywhere is not None:
+    if requested.everywhere is not None:
         exchanged = {operator.parallelism for operator in _ends(checkpoint, spec)}
-        result |= {o.operator_id: wish.everywhere for o in operators if o.parallelism in exchanged}
+        result |= {o.operator_id: requested.everywhere for o in operators if o.parallelism in exchanged}
     named: dict[str, tuple[str, int]] = {}
-    for name, number in wish.by_operator:
+    for name, number in requested.by_operator:
         try:
             operator = checkpoint.operator(name)
         except SpecRefused as error:
@@ -82,7 +82,7 @@ def examine_parallelism(
             continue
         first, before = named.setdefault(operator.operator_id, (name, number))
         if before != number:
-            refusals.append(PlanRefused(f"{first} and {name} are one operator, wished at {before} and at {number}"))
+            refusals.append(PlanRefused(f"{first} and {name} are one operator, requested at {before} and at {number}"))
         result[operator.operator_id] = number
     refusals += [
         PlanRefused(
@@ -97,7 +97,7 @@ def examine_parallelism(
 
 
 def _ends(checkpoint: Checkpoint, spec: JobSpec) -> Iterator[OperatorState]:
-    """Operators on the exchanges; a name that none has is refused where its exchange is bound."""
+    """Yield operators on the exchanges; a name that none has is refused where its exchange is bound."""
     for name in {name for exchange in spec.exchanges for name in (exchange.upstream, exchange.downstream)}:
         with suppress(SpecRefused):
             yield checkpoint.operator(name)

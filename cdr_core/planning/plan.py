@@ -25,7 +25,7 @@ from cdr_core.flink.metadata import Side
 from cdr_core.planning.exchange_binding import PlannedExchange, Sizes, announced_sizes, beyond_flink, bind, refusals
 from cdr_core.planning.handle_sizes import payload_sizes
 from cdr_core.planning.job_spec import JobSpec
-from cdr_core.planning.parallelism import Wish, examine_parallelism
+from cdr_core.planning.parallelism import RequestedParallelism, examine_parallelism
 from cdr_core.planning.subtask_mapping import new_channel
 
 __all__ = [
@@ -90,7 +90,7 @@ class PlanChannels(Sequence[VirtualChannel]):
 
     @classmethod
     def of(cls, rows: Iterable[VirtualChannel]) -> PlanChannels:
-        """From single channels, whose possible owners follow each other."""
+        """Return the columns of single channels, whose possible owners follow each other."""
         columns = [(c.exchange, c.up, c.down, c.bytes, c.new_up, (*c.subtasks, 0)[0], len(c.subtasks)) for c in rows]
         table = np.array(columns, np.int64).reshape(-1, 7).T
         ints = table.astype(np.int32)
@@ -120,34 +120,36 @@ class PlanChannels(Sequence[VirtualChannel]):
 
     @cached_property
     def line_first(self) -> Longs:
-        """The number of each channel's first line, and behind the last channel how many lines there are.
+        """Return the number of each channel's first line, and behind the last channel how many lines there are.
 
         A line is a channel and one of its possible owners, in this order; ledgers have one row per line.
         """
         return np.append(0, np.cumsum(self.owner_count, dtype=np.int64))
 
     def find(self, exchange: Longs, up: Longs, down: Longs) -> Longs:
-        """The number of each channel; −1 for one that the plan does not have."""
+        """Return the number of each channel; −1 for one that the plan does not have."""
         ups, downs = int(self.up.max(initial=0)) + 1, int(self.down.max(initial=0)) + 1
-        own = (self.exchange.astype(np.int64) * ups + self.up) * downs + self.down
-        asked = (exchange * ups + up) * downs + down
-        places = np.minimum(np.searchsorted(own, asked), max(len(own) - 1, 0))
+        known_keys = (self.exchange.astype(np.int64) * ups + self.up) * downs + self.down
+        wanted = (exchange * ups + up) * downs + down
+        places = np.minimum(np.searchsorted(known_keys, wanted), max(len(known_keys) - 1, 0))
         known = (exchange >= 0) & (up >= 0) & (up < ups) & (down >= 0) & (down < downs)
-        return np.where(known & (len(own) > 0) & (own[places] == asked) if len(own) else False, places, -1)
+        return np.where(
+            known & (len(known_keys) > 0) & (known_keys[places] == wanted) if len(known_keys) else False, places, -1
+        )
 
     def of_lines(self, lines: Longs) -> Longs:
-        """The channel of each line."""
+        """Return the channel of each line."""
         return np.searchsorted(self.line_first, lines, side="right") - 1
 
     def subtask_of_lines(self, lines: Longs) -> Longs:
-        """The new subtask of each line, by number."""
+        """Return the new subtask of each line, by number."""
         channels = self.of_lines(lines)
         return self.owner_first[channels] + (lines - self.line_first[channels])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides where a record goes, and how the work on it is cut into units of ``split_size`` bytes.
+    """Everything that decides where a record goes, and how the work is cut into units of ``split_size`` bytes.
 
     ``sha256`` identifies the layout. The checkpoint's address is not in it: a copy of a checkpoint is the same one.
     """
@@ -161,7 +163,7 @@ class Plan:
     subtasks: tuple[Subtask, ...]
     channels: PlanChannels
     stored_sha256: str = field(default="", compare=False)
-    """Of a plan that an earlier version wrote, whose hash was made in another way."""
+    """The hash of a plan that an earlier version wrote, which computed it in another way."""
 
     def to_json(self) -> str:
         head, columns = self._head(), self._columns()
@@ -176,7 +178,7 @@ class Plan:
         return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()
 
     def _head(self) -> dict[str, Any]:
-        """All but the checkpoint's address and the channels."""
+        """Return everything but the checkpoint's address and the channels."""
         head = {name: getattr(self, name) for name in ("version", "metadata_sha256", "spec_sha256", "split_size")}
         return {
             **head,
@@ -185,7 +187,7 @@ class Plan:
         }
 
     def _columns(self) -> str:
-        """Compressed, as text: a plan stays one small file, however many channels it has."""
+        """Return the columns compressed, as text: a plan stays one small file, however many channels it has."""
         columns = b"".join(getattr(self.channels, name).astype("<i8").tobytes() for name in _STORED)
         return base64.b64encode(zlib.compress(columns, 1)).decode()
 
@@ -219,16 +221,16 @@ def lay_out(
     down: Longs,
     size: Longs,
 ) -> PlanChannels:
-    """The channels with their new upstream subtask and possible owners."""
+    """Return the channels with their new upstream subtask and possible owners."""
     first = {subtask.operator: number for number, subtask in enumerate(subtasks) if subtask.index == 0}
     new_up, owner_first, owner_count = (np.zeros(len(up), np.int32) for _ in range(3))
     for number, planned in enumerate(exchanges):
-        mine = exchange == number
+        members = exchange == number
         owners = [planned.possible_owners(each) for each in range(planned.old_down)]
         firsts = np.array([each[0] for each in owners], np.int32)
-        new_up[mine] = new_channel(up[mine], planned.new_up)
-        owner_first[mine] = firsts[down[mine]] + first[planned.downstream]
-        owner_count[mine] = np.array([len(each) for each in owners], np.int32)[down[mine]]
+        new_up[members] = new_channel(up[members], planned.new_up)
+        owner_first[members] = firsts[down[members]] + first[planned.downstream]
+        owner_count[members] = np.array([len(each) for each in owners], np.int32)[down[members]]
     numbers = (exchange.astype(np.int32), up.astype(np.int32), down.astype(np.int32))
     return PlanChannels(*numbers, size.astype(np.int64), new_up, owner_first, owner_count)
 
@@ -241,17 +243,17 @@ class Examined:
     refusals: tuple[CdrError, ...]
 
 
-def make_plan(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) -> Plan:
+def make_plan(checkpoint: Checkpoint, spec: JobSpec, requested: RequestedParallelism, split_size: int) -> Plan:
     """Bind the spec to the checkpoint and lay out every virtual channel, or refuse with the exchange's name."""
-    examined = examine(checkpoint, spec, wish, split_size)
+    examined = examine(checkpoint, spec, requested, split_size)
     if examined.refusals:
         raise examined.refusals[0]
     return examined.plan
 
 
-def examine(checkpoint: Checkpoint, spec: JobSpec, wish: Wish, split_size: int) -> Examined:
-    """The plan without the exchanges that cannot be bound, and all refusals."""
-    parallelism, found = examine_parallelism(checkpoint, spec, wish)
+def examine(checkpoint: Checkpoint, spec: JobSpec, requested: RequestedParallelism, split_size: int) -> Examined:
+    """Return the plan without the exchanges that cannot be bound, and all refusals."""
+    parallelism, found = examine_parallelism(checkpoint, spec, requested)
     refused: list[CdrError] = list(found)
     refused += filter(None, (beyond_flink(checkpoint, operator) for operator in checkpoint.metadata.operators))
     bound: list[tuple[PlannedExchange, Sizes]] = []
@@ -292,7 +294,7 @@ def _lay_out(
 
 
 def _repeats(exchanges: list[PlannedExchange]) -> Iterator[CdrError]:
-    """Two exchanges that name one gate or partition, by whatever names, would count its records twice."""
+    """Yield two exchanges with one gate or partition, under whatever names: their records would be counted twice."""
     gates: dict[tuple[str, int], str] = {}
     partitions: dict[tuple[str, int], str] = {}
     for e in exchanges:
@@ -309,9 +311,9 @@ def _repeats(exchanges: list[PlannedExchange]) -> Iterator[CdrError]:
 
 
 def _unlisted_state(checkpoint: Checkpoint, spec: JobSpec) -> Iterator[CdrError]:
-    """In-flight data that no exchange of the spec covers would be lost silently: refuse it by name.
+    """Refuse, by name, in-flight data that no exchange of the spec covers: it would be lost silently.
 
-    Where handles announce empty chunks only, `read` looks whether that is so.
+    Where handles announce empty chunks only, `read` checks that.
     """
     covered = {
         Side.INPUT: {(_id_of(checkpoint, e.downstream), e.gate) for e in spec.exchanges},
@@ -334,7 +336,7 @@ def _unlisted_state(checkpoint: Checkpoint, spec: JobSpec) -> Iterator[CdrError]
 
 
 def _id_of(checkpoint: Checkpoint, name: str) -> str | None:
-    """``None`` for a name that is refused where its exchange is bound."""
+    """Return the operator's id; ``None`` for a name that is refused where its exchange is bound."""
     try:
         return checkpoint.operator(name).operator_id
     except SpecRefused:

@@ -25,13 +25,15 @@ UNMOVABLE = POINTWISE | {Partitioner.BROADCAST}
 
 
 def pointwise_ups(down: int, ups: int, downs: int) -> range:
-    """Upstream subtasks that a pointwise exchange connects with ``down``, in the order of its channels."""
+    """Return the upstream subtasks that a pointwise exchange connects with ``down``, in the order of its channels."""
     first = down * ups // downs
     return range(first, max((down + 1) * ups // downs, first + 1))
 
 
 def pointwise_downs(up: int, ups: int, downs: int) -> range:
-    """Downstream subtasks that a pointwise exchange connects with ``up``, in the order of its subpartitions."""
+    """Return the downstream subtasks that a pointwise exchange connects with ``up``, in the order of its
+    subpartitions.
+    """
     first = -(-up * downs // ups)
     if ups < downs:
         return range(first, -(-(up + 1) * downs // ups))
@@ -40,12 +42,14 @@ def pointwise_downs(up: int, ups: int, downs: int) -> range:
 
 
 def new_channel(up: N, new_up: int) -> N:
-    """The new upstream subtask, and so the new channel, that an old one's records arrive on; of many in one array."""
+    """Return the new upstream subtask, and so the new channel, that an old one's records arrive on; of many in one
+    array.
+    """
     return up % new_up
 
 
 def new_owners(partitioner: Partitioner, down: int, old: int, new: int, max_parallelism: int) -> tuple[int, ...]:
-    """New downstream subtasks that may own records of old downstream subtask ``down``; more than one = ambiguous."""
+    """Return the new downstream subtasks that may own records of old subtask ``down``; more than one = ambiguous."""
     if old == new:
         return (down,)
     if partitioner is Partitioner.HASH:

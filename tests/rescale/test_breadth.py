@@ -147,7 +147,7 @@ def test_one_operator_under_two_names_is_not_read_twice() -> None:
     spec = spec_of(exchange("one"), exchange("two", down=SAME_ID, partition=1))
     with pytest.raises(Refused, match="exchange two repeats the downstream gate of exchange one"):
         plan_of(checkpoint, spec, "same")
-    with pytest.raises(PlanRefused, match=r"slow and 59fa.* are one operator, wished at 2 and at 3"):
+    with pytest.raises(PlanRefused, match=r"slow and 59fa.* are one operator, requested at 2 and at 3"):
         plan_of(checkpoint, spec_of(exchange()), f"slow=2,{SAME_ID}=3")
 
 
@@ -325,7 +325,7 @@ def test_every_refusal_of_a_plan_is_collected_once() -> None:
     sentences = [error.what for error in (*wrong, *examined.refusals)]
     assert sentences == [
         f"exchange typo: partitioner 'hsah' is not one of {', '.join(Partitioner)}",
-        "exchange pos is named like a column that every table has",
+        "exchange pos has the name of a column that every table has",
         "the checkpoint has no operator 'ghost'",
         "operator slow cannot run at parallelism 200: its max parallelism is 128",
         "the checkpoint has no operator 'nobody'",

@@ -7,7 +7,7 @@ import pytest
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.errors import PlanRefused, Refused, SpecRefused
 from cdr_core.planning.job_spec import parse_spec, read_spec
-from cdr_core.planning.parallelism import Wish, parse_parallelism
+from cdr_core.planning.parallelism import RequestedParallelism, parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -62,9 +62,9 @@ def test_an_operator_whose_name_has_a_comma_is_named_by_its_id(fixture_checkpoin
 
 
 def test_the_three_ways_to_wish() -> None:
-    assert parse_parallelism("2") == Wish(2, ())
-    assert parse_parallelism("slow=2, gen=3") == Wish(None, (("slow", 2), ("gen", 3)))
-    assert parse_parallelism("same") == Wish(None, ())
+    assert parse_parallelism("2") == RequestedParallelism(2, ())
+    assert parse_parallelism("slow=2, gen=3") == RequestedParallelism(None, (("slow", 2), ("gen", 3)))
+    assert parse_parallelism("same") == RequestedParallelism(None, ())
 
 
 @pytest.mark.parametrize(
