@@ -1,4 +1,4 @@
-"""Ledgers: what went in, what came out, and whether the two agree.
+"""Ledgers: records in, records out, and whether the two are equal.
 
 A ledger has one row per line: a virtual channel, or a virtual channel and the new subtask that owns a part of it
 (:attr:`cdr_core.planning.plan.PlanChannels.line_first` numbers them). Rows are columns from the kernel to the file. The
@@ -53,15 +53,15 @@ class Tally:
 
     @classmethod
     def of_fold(cls, row: Sequence[int]) -> Tally:
-        """From one row of sums."""
+        """Return the tally of one row of sums."""
         return cls(int(row[RECORDS]), int(row[BYTES]), int(row[FIRST]), int(row[SECOND]), int(row[ORDER]))
 
     def to_fold(self) -> tuple[int, ...]:
-        """As one row of sums."""
+        """Return the tally as one row of sums."""
         return self.first, self.second, self.chain, self.records, self.bytes
 
     def then(self, later: Tally) -> Tally:
-        """This sequence followed by another."""
+        """Return the tally of this sequence followed by another."""
         return Tally(
             self.records + later.records,
             self.bytes + later.bytes,
@@ -71,7 +71,7 @@ class Tally:
         )
 
     def same_records(self, other: Tally) -> bool:
-        """Whether both hold the same multiset of records, in whatever order."""
+        """Return whether both hold the same multiset of records, in whatever order."""
         return (self.records, self.bytes, self.fingerprint) == (other.records, other.bytes, other.fingerprint)
 
     @property
@@ -103,7 +103,7 @@ class ChannelKey:
 
 
 KeyOf = Callable[[int], ChannelKey]
-"""What a line is, for errors."""
+"""Returns the channel and subtask of a line, for errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,9 @@ class Ledger:
 
     @classmethod
     def of(cls, lines: Longs, sums: Words, kinds: Longs | None = None) -> Ledger:
-        """From rows for ascending lines; ``kinds`` counts elements by line and kind, records not among them."""
+        """Return the ledger of rows for ascending lines; ``kinds`` counts elements by line and kind, records not among
+        them.
+        """
         rows, tags = (np.zeros(0, np.int64),) * 2 if kinds is None else np.nonzero(kinds)
         counts = np.zeros(0, np.int64) if kinds is None else kinds[rows, tags]
         used = sums[:, RECORDS] > 0
@@ -145,44 +147,46 @@ class Ledger:
         return int(self.sums[:, BYTES].sum())
 
     def tally(self, line: int) -> Tally:
-        """Of one line; nothing where the ledger does not have it."""
+        """Return the tally of one line; an empty one if the ledger does not have it."""
         place = int(np.searchsorted(self.lines, line))
         found = place < len(self.lines) and self.lines[place] == line
         return Tally.of_fold(self.sums[place].tolist()) if found else Tally()
 
     def rows(self, lines: Longs) -> tuple[Words, Longs]:
-        """The sums of these ascending lines, and their other elements by kind; zeros where the ledger has none."""
+        """Return the sums of these ascending lines, and their other elements by kind; zeros where the
+        ledger has none.
+        """
         sums = np.zeros((len(lines), FOLD_COLUMNS), np.uint64)
         kinds = np.zeros((len(lines), max(KIND_NAMES) + 1), np.int64)
         if len(lines):
-            mine, others = np.isin(self.lines, lines), np.isin(self.other_lines, lines)
-            sums[np.searchsorted(lines, self.lines[mine])] = self.sums[mine]
+            known, others = np.isin(self.lines, lines), np.isin(self.other_lines, lines)
+            sums[np.searchsorted(lines, self.lines[known])] = self.sums[known]
             kinds[np.searchsorted(lines, self.other_lines[others]), self.other_kinds[others]] = self.other_counts[
                 others
             ]
         return sums, kinds
 
     def total(self) -> Tally:
-        """All records as one multiset; its chain means nothing and is zero."""
+        """Return all records as one multiset; its chain is meaningless and zero."""
         return Tally.of_fold((*(int(each) for each in self.sums[:, :ORDER].sum(axis=0)), 0, self.records, self.bytes))
 
     def kinds(self) -> dict[str, int]:
-        """Elements that are not records, by kind."""
+        """Return elements that are not records, by kind."""
         kinds = np.unique(self.other_kinds).tolist()
         found = {kind: int(self.other_counts[self.other_kinds == kind].sum()) for kind in kinds}
         return {KIND_NAMES[kind]: count for kind, count in found.items() if count}
 
     def reordered(self, lines: Longs, others: Longs) -> Ledger:
-        """The rows at these places."""
+        """Return the rows at these places."""
         other = (getattr(self, name)[others] for name in NAMES[2:])
         return Ledger(self.lines[lines], self.sums[lines], *other)
 
     def without_others(self) -> Ledger:
-        """Records only, as a table holds them."""
+        """Return records only, as a table holds them."""
         return self.reordered(np.flatnonzero(self.sums[:, RECORDS]), np.zeros(0, np.int64))
 
     def moved(self, lines: Longs) -> Ledger:
-        """With other line numbers; ``lines`` are those of all of this ledger's numbers, by number."""
+        """Return the ledger with other line numbers; ``lines`` are those of all of this ledger's numbers, by number."""
         return Ledger(lines[self.lines], self.sums, lines[self.other_lines], self.other_kinds, self.other_counts)
 
 
@@ -190,7 +194,9 @@ NOTHING = Ledger(np.zeros(0, np.int64), np.zeros((0, FOLD_COLUMNS), np.uint64), 
 
 
 def join_ledgers(parts: Iterable[Ledger]) -> Ledger:
-    """Parts of one ledger; where several have a line, its sequences follow each other in the order of the parts."""
+    """Join parts of one ledger; where several have a line, its sequences follow each other in the order of
+    the parts.
+    """
     found = [NOTHING, *parts]
     lines = np.concatenate([part.lines for part in found])
     sums = np.concatenate([part.sums for part in found])
@@ -208,7 +214,7 @@ def join_ledgers(parts: Iterable[Ledger]) -> Ledger:
 
 
 def _summed(lines: Longs, kinds: Longs, counts: Longs) -> tuple[Longs, Longs, Longs]:
-    """Counts by line and kind, in order, each pair once."""
+    """Return counts by line and kind, in order, each pair once."""
     width = len(KIND_NAMES) + 2
     keys, group = np.unique(lines * width + kinds, return_inverse=True)
     sums = np.zeros(len(keys), np.int64)
@@ -217,9 +223,10 @@ def _summed(lines: Longs, kinds: Longs, counts: Longs) -> tuple[Longs, Longs, Lo
 
 
 def require_partition(source: Ledger, parts: Ledger, channel_of: Callable[[Longs], Longs], key: KeyOf) -> None:
-    """Every source record belongs to exactly one part: same count, bytes and fingerprint per virtual channel.
+    """Require that every source record belongs to exactly one part: same count, bytes and fingerprint per virtual
+    channel.
 
-    ``source`` has a line per channel, ``parts`` has those that ``channel_of`` tells the channels of.
+    ``source`` has a line per channel; ``channel_of`` returns the channels of the lines of ``parts``.
     """
     channels = channel_of(parts.lines)
     unique, group = np.unique(channels, return_inverse=True)
@@ -233,7 +240,7 @@ def require_partition(source: Ledger, parts: Ledger, channel_of: Callable[[Longs
 
 
 def require_equal(phase: str, before: Ledger, after: Ledger, key: KeyOf) -> None:
-    """Each line holds the same records in the same order as before the phase."""
+    """Require that each line holds the same records in the same order as before the phase."""
     _require_rows(phase, _records(before.lines, before.sums), _records(after.lines, after.sums), key)
 
 
@@ -255,7 +262,7 @@ def _require_rows(phase: str, before: tuple[Longs, Words], after: tuple[Longs, W
 
 
 def require_others(phase: str, did: str, expected: Ledger, actual: Ledger, key: KeyOf) -> None:
-    """Each line holds as many elements of each other kind as it should; ``did`` is what the phase did with them."""
+    """Require that each line holds the expected number of other elements by kind; ``did`` is the phase's verb."""
     width = len(KIND_NAMES) + 2
     wanted, found = (each.other_lines * width + each.other_kinds for each in (expected, actual))
     if np.array_equal(wanted, found) and np.array_equal(expected.other_counts, actual.other_counts):
@@ -287,7 +294,7 @@ def _difference(phase: str, key: ChannelKey, expected: Tally, actual: Tally) -> 
 
 
 def digest(keys: Sequence[Longs], ledger: Ledger) -> str:
-    """SHA-256 over the rows of records, in order, of block after block of lines.
+    """Return the SHA-256 over the rows of records, in order, of block after block of lines.
 
     A block is the columns ``keys`` (exchange, up, down, new_down) and records, bytes, both words and the chain, each as
     little-endian 64-bit numbers, one column behind another.

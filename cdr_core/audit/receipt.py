@@ -18,18 +18,18 @@ from typing import Any
 from cdr_core.audit.ledger import Ledger
 
 RECEIPT_VERSION = 2
-"""1 listed every line of every ledger."""
+"""Version 1 listed every line of every ledger."""
 
 SEAL = "receipt_sha256"
-"""Field of a receipt: the SHA-256 of everything else in it, so that a changed byte does not pass for a fact."""
+"""Field of a receipt: the SHA-256 of everything else in it, so that a changed byte is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """The end of a virtual channel, from element ``from_pos`` on, that was left out because it cannot be read.
 
-    ``offset`` is where in the channel's bytes it begins, ``bytes`` how long it is, ``records`` how many it holds where
-    somebody could count them.
+    ``offset`` is where in the channel's bytes it begins, ``bytes`` how long it is, ``records`` how many it holds, if
+    they can be counted.
     """
 
     exchange: str
@@ -54,13 +54,13 @@ class DroppedRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Everything of the source that is not in the output on purpose."""
+    """Records of the source that are deliberately not in the output."""
 
     quarantine: tuple[Quarantined, ...] = ()
     dropped: tuple[DroppedRecord, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Nothing where there is nothing, so that a proof without it stays the same bytes."""
+        """Return only the non-empty parts, so that a proof without them keeps its bytes."""
         found: dict[str, Any] = {}
         order = attrgetter("exchange", "up", "down")
         if self.quarantine:
@@ -79,7 +79,7 @@ def make_proof(
     ledgers: Mapping[str, Mapping[str, Any]],
     left_out: LeftOut = NOTHING_LEFT_OUT,
 ) -> dict[str, Any]:
-    """Plan and ledgers, each by its digest and totals. What was left out is part of it: the list is final."""
+    """Return the proof: plan and ledgers, each by its digest and totals, and the final list of left-out records."""
     return {
         "version": RECEIPT_VERSION,
         "source_metadata_sha256": metadata_sha256,
@@ -90,18 +90,18 @@ def make_proof(
 
 
 def proof_sha256(proof: Mapping[str, Any]) -> str:
-    """Identity of a proof."""
+    """Return the SHA-256 that identifies a proof."""
     return hashlib.sha256(json.dumps(proof, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """A receipt that nothing is added to any more, with the SHA-256 of all of it."""
+    """Return a receipt that nothing is added to any more, with the SHA-256 of all of it."""
     rest = {name: value for name, value in receipt.items() if name != SEAL}
     return {**rest, SEAL: proof_sha256(rest)}
 
 
 def redacted(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """A receipt in which texts were replaced to hide secrets. It proves nothing any more, and says so."""
+    """Return a receipt in which texts were replaced to hide secrets, marked as such: it proves nothing any more."""
     return {**{name: value for name, value in receipt.items() if name != SEAL}, "redacted": True}
 
 
@@ -113,7 +113,7 @@ def _verdict(proof: Mapping[str, Any], equal: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether the key, or the types, of an exchange are proven, and why. ``source`` says where they come from."""
+    """Whether the key, or the types, of an exchange are proven, and why. ``source`` is where they come from."""
 
     proven: bool
     reason: str
@@ -144,7 +144,7 @@ class ExchangeFindings:
 
 
 def verdict_text(verdict: str, *, proven: bool, values_checked: bool = True) -> str:
-    """The verdict as people read it: it says if a key is not confirmed, and if values were not compared."""
+    """Return the verdict for display, with a note if a key is not confirmed, or if values were not compared."""
     reservations = [*([] if proven else ["key: unproven"]), *([] if values_checked else ["values: not checked"])]
     return f"{verdict} ({', '.join(reservations)})" if reservations else verdict
 
@@ -160,12 +160,11 @@ def make_receipt(
     findings: Sequence[ExchangeFindings] = (),
     proven: bool = False,
 ) -> dict[str, Any]:
-    """The receipt of a published recovery, still to be :func:`sealed`. The caller has compared the ledgers; the verdict
-    says so.
+    """Return the receipt of a published recovery, still to be :func:`sealed`. The caller has compared the ledgers.
 
     ``source`` is what had to be published: all records, without those that the proof lists as left out.
-    ``other_elements`` is what became of watermarks and their kin on the way to the new channels. ``proven``: the
-    checkpoint confirms every key that records went by.
+    ``other_elements`` counts, by outcome, elements that are not records on the way to the new channels. ``proven``: the
+    checkpoint confirms every key by which records were routed.
     """
     before, after = source.total(), published.total()
     return {

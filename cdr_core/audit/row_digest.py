@@ -1,7 +1,7 @@
-"""The digest of a file's rows, from Arrow arrays: taken of what is handed to a writer, and of what a file gives back.
+"""The digest of a file's rows, from Arrow arrays: of rows given to a writer, and of rows read back from a file.
 
-It covers the values of every column, in order. It does not say that a value was decoded rightly: only a comparison with
-the source does.
+It covers the values of every column, in order. It does not prove that a value was decoded correctly: only a comparison
+with the source does.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _absorb_struct(states: States, array: pa.StructArray) -> None:
 
 
 def _absorb_list(states: States, array: pa.Array) -> None:
-    """Lists and maps. Entries that lie before or behind the array's own are not looked at."""
+    """Absorb lists and maps. Entries before or behind the array's own range are skipped."""
     offsets = array.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     entries = _fresh(last - first)
@@ -92,7 +92,7 @@ def _absorb_list(states: States, array: pa.Array) -> None:
 
 
 def _absorb_number(states: States, array: pa.Array) -> None:
-    """Values of up to 64 bits."""
+    """Absorb values of up to 64 bits."""
     type_, factor = array.type, 1
     if pa.types.is_float32(type_) or pa.types.is_float16(type_):
         array, type_ = array.cast(pa.float64()), pa.float64()
@@ -114,12 +114,12 @@ def _absorb_words(states: States, array: pa.Array, width: int, factor: int = 1) 
 
 
 def _bitmap(array: pa.Array) -> int:
-    """The address of the validity bitmap; none where nothing is null, whether Arrow keeps one or not."""
+    """Return the address of the validity bitmap; that of no bitmap where nothing is null, even if Arrow keeps one."""
     return array.buffers()[0].address if array.null_count else kernels.NO_BITMAP
 
 
 def _offset_width(type_: pa.DataType) -> int:
-    """Of text and bytes; 0 of other types."""
+    """Return the offset width of text and bytes; 0 for other types."""
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return 4
     return 8 if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_) else 0

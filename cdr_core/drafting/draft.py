@@ -1,4 +1,4 @@
-"""From ends, pairs and a plan to the exchanges of a job spec, each with what is known of it and what is guessed."""
+"""From ends, pairs and a plan to the exchanges of a job spec, each with its known and its guessed parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdr_core.planning.job_spec import Partitioner
 from cdr_core.planning.subtask_mapping import UNMOVABLE
 
 FILL_IN: Final = "FILL_IN"
-"""Stands where an operator's name is missing; a spec with it is read and, when used, refused by this name."""
+"""Placeholder for a missing operator name; a spec with it can be read, and is refused by this name when used."""
 
 _OPAQUE: Final = "record: the type is not in the checkpoint; OPAQUE records move undecoded, describe them to see fields"
 _GUESSED: Final = "partition: guessed"
@@ -28,7 +28,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class DraftedExchange:
-    """An exchange of the draft; ``comments`` say where each part of it comes from."""
+    """An exchange of the draft; ``comments`` name the source of each part of it."""
 
     name: str
     upstream: str
@@ -50,10 +50,10 @@ class Draft:
 
 
 def draft_spec(checkpoint: Checkpoint, graph: JobGraph | None = None) -> Draft:
-    """What the checkpoint and, where given, the job's plan say about its exchanges.
+    """Return a draft from the checkpoint and, if given, the job's plan.
 
-    Ends are paired only where nothing else would do; where that is open the name stands as FILL_IN, with the choices in
-    a comment. A checkpoint without in-flight data is drafted from the plan, or as one exchange to be filled in.
+    Ends are paired only where no other pair fits; otherwise the name is FILL_IN, with the choices in a comment. A
+    checkpoint without in-flight data is drafted from the plan, or as one exchange to be filled in.
     """
     gates, outputs = find_ends(checkpoint, Side.INPUT), find_ends(checkpoint, Side.OUTPUT)
     notes = [] if gates or outputs else ["This checkpoint holds no in-flight data: there is nothing to recover."]
@@ -129,7 +129,7 @@ def _about_records(partitioner: Partitioner) -> Iterator[str]:
 def _from_edge(
     checkpoint: Checkpoint, graph: JobGraph, vertex: Vertex, edge: Edge, gates: Sequence[End], outputs: Sequence[End]
 ) -> DraftedExchange | str:
-    """The exchange of an input of the plan, or why there is none."""
+    """Return the exchange of an input of the plan, or why there is none."""
     source = graph.vertices.get(edge.source)
     heads = [o for o in checkpoint.metadata.operators if o.operator_id == vertex.identifier]
     if source is None or not heads:
@@ -159,18 +159,20 @@ def _from_edge(
 def _upstream_of(
     checkpoint: Checkpoint, source: Vertex, gate: End | None, outputs: Sequence[End]
 ) -> tuple[str, int, str]:
-    """Operator and partition that a vertex sends from; output state is at the last operator of its chain."""
-    own = [end for end in outputs if source.names(end.operator) and end.operator.parallelism == source.parallelism]
+    """Return operator and partition that a vertex sends from; output state is at the last operator of its chain."""
+    outputs_here = [
+        end for end in outputs if source.names(end.operator) and end.operator.parallelism == source.parallelism
+    ]
     if gate is not None:
-        (pair, *_) = pair_ends([gate], own, partial(compare, checkpoint))
+        (pair, *_) = pair_ends([gate], outputs_here, partial(compare, checkpoint))
         if pair.output is not None:
             return spell(checkpoint, pair.output.operator), pair.output.index, ""
         if pair.candidates:
             first = pair.candidates[0]
             choices = ", ".join(str(end.index) for end in pair.candidates)
             return spell(checkpoint, first.operator), first.index, f"{_GUESSED}, one of {choices}"
-    elif len(own) == 1:
-        return spell(checkpoint, own[0].operator), own[0].index, ""
+    elif len(outputs_here) == 1:
+        return spell(checkpoint, outputs_here[0].operator), outputs_here[0].index, ""
     tails = [operator for operator in checkpoint.metadata.operators if source.ends_with(operator)]
     if len(tails) == 1:
         return spell(checkpoint, tails[0]), 0, f"{_GUESSED}, since it has no output state in this checkpoint"
@@ -196,7 +198,7 @@ def _empty_exchange() -> DraftedExchange:
 
 
 def _settled(drafted: list[DraftedExchange]) -> tuple[DraftedExchange, ...]:
-    """Each with a name of its own that fits a column of a table, and no two at one partition or one FILL_IN."""
+    """Return each with a unique name that fits a column of a table, and no two at one partition or one FILL_IN."""
     known = {(exchange.upstream, exchange.partition) for exchange in drafted if not exchange.partition_guessed}
     holes, names, settled = count(1), set[str](), []
     for exchange in drafted:

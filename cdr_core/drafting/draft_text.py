@@ -17,13 +17,13 @@ _UNTITLED: Final = "draft"
 
 
 def as_document(draft: Draft) -> dict[str, Any]:
-    """The spec without comments."""
+    """Return the spec without comments."""
     exchanges = [dict(_fields(exchange)) for exchange in draft.exchanges]
     return {"job": draft.job or _UNTITLED, "exchanges": exchanges}
 
 
 def as_yaml(draft: Draft) -> str:
-    """The spec as a file to be edited."""
+    """Return the spec as a file to be edited."""
     lines = list(_comment(draft.notes, ""))
     lines.append(f"job: {_inline(draft.job or _UNTITLED)}")
     lines.append("exchanges:")
@@ -51,6 +51,6 @@ def _comment(texts: Iterable[str], indent: str) -> Iterable[str]:
 
 
 def _inline(value: Any) -> str:
-    """YAML on one line."""
+    """Return the value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**20, allow_unicode=True)
     return text.removesuffix("...\n").strip()

@@ -24,7 +24,7 @@ class End:
     channels: frozenset[tuple[int, int]]
 
     def fits(self, other: End) -> bool:
-        """Whether the other side may be this one's, by the numbers of subtasks alone."""
+        """Return whether the two sides can belong together, by the numbers of subtasks alone."""
         output, gate = (self, other) if self.side is Side.OUTPUT else (other, self)
         return (
             output.operator.operator_id != gate.operator.operator_id
@@ -34,20 +34,22 @@ class End:
 
 
 def find_ends(checkpoint: Checkpoint, side: Side) -> list[End]:
-    """Every gate or partition with state, in the order of the metadata."""
+    """Return every gate or partition with state, in the order of the metadata."""
     ends = []
     for operator in checkpoint.metadata.operators:
         columns = checkpoint.columns(operator, side)
         for index in np.unique(columns.a).tolist():
-            mine = columns.a == index
-            here, there = columns.subtask[mine].tolist(), columns.b[mine].tolist()
+            selected = columns.a == index
+            here, there = columns.subtask[selected].tolist(), columns.b[selected].tolist()
             up, down = (there, here) if side is Side.INPUT else (here, there)
             ends.append(End(operator, side, index, frozenset(zip(up, down, strict=True))))
     return ends
 
 
 def spell(checkpoint: Checkpoint, operator: OperatorState) -> str:
-    """How a spec names the operator: uid, else name, else id; an id also where a name would not be its alone."""
+    """Return a spec's name of the operator: uid, else name, else id; an id also where several operators
+    share the name.
+    """
     for name in (operator.uid, operator.name):
         try:
             if name and checkpoint.operator(name) is operator:

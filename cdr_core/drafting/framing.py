@@ -1,4 +1,6 @@
-"""Do two sides belong together? The bytes know: records that begin in one's input end in the other's output."""
+"""Checks by their bytes whether two sides belong together: records that begin in one's input end in the
+other's output.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from cdr_core.planning.plan import PLAN_VERSION, Plan, PlanChannels, PlannedExch
 
 MOST_CHANNELS: Final = 24
 LARGEST_CHANNEL: Final = 32 * 1024 * 1024
-"""Bytes. A draft must answer soon: it looks at so many channels of a pair, and at none that is larger."""
+"""Bytes. A draft must answer soon: it reads so many channels of a pair, and none that is larger."""
 
 _WINDOW: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the bytes of a pair of ends say.
+    """The evidence in the bytes of a pair of ends.
 
     ``contradicted``: some channel does not frame into records, so these two do not belong together. ``straddling``:
     channels where a record begins on one side and ends on the other, which no other pair would complete.
@@ -35,7 +37,7 @@ class Evidence:
 
 
 def compare(checkpoint: Checkpoint, output: End, gate: End) -> Evidence:
-    """Join some channels of the two and see whether whole records come out; files that are not there say nothing."""
+    """Join some channels of the two and check whether whole records come out; missing files prove nothing."""
     both = sorted(output.channels & gate.channels)
     others = sorted(output.channels ^ gate.channels)
     chosen = [*both, *others][:MOST_CHANNELS]
@@ -56,7 +58,7 @@ def compare(checkpoint: Checkpoint, output: End, gate: End) -> Evidence:
 
 
 def _straddles(channel: ChannelBytes) -> bool:
-    """Whether a record lies on both sides; refuses bytes that are not whole records."""
+    """Return whether a record lies on both sides; refuses bytes that are not whole records."""
     on_border = channel.input_size in (0, channel.size)
     for window in windows(channel, 0, channel.size, 0, _WINDOW):
         on_border = on_border or bool(np.any(window.base + window.ends == channel.input_size))
@@ -64,7 +66,7 @@ def _straddles(channel: ChannelBytes) -> bool:
 
 
 def _plan(checkpoint: Checkpoint, output: End, gate: End, channels: list[tuple[int, int]]) -> Plan:
-    """As much of a plan as opening channels takes."""
+    """Return as much of a plan as opening channels takes."""
     ups, downs = output.operator.parallelism, gate.operator.parallelism
     exchange = PlannedExchange(
         name="draft",

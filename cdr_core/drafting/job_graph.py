@@ -1,4 +1,4 @@
-"""Flink's plan of a job, as its REST API gives it at ``/jobs/:id/plan``."""
+"""Flink's plan of a job, as its REST API returns it at ``/jobs/:id/plan``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdr_core.planning.job_spec import Partitioner
 
 _PARTS: Final = re.compile(r"->|<br\s*/?>|\n")
 _BRANCH: Final = re.compile(r"^[\s:|]*(?:[+:]-\s*)?")
-"""What draws the tree of a chain in front of an operator's name."""
+"""Matches the tree drawing of a chain in front of an operator's name."""
 _SQL_NAME: Final = re.compile(r"(?P<name>\w+)\[(?P<number>\d+)\]")
 
 
@@ -29,7 +29,7 @@ class Edge:
 
     @property
     def partitioner(self) -> Partitioner | None:
-        """``None`` where the plan's word is none that we know."""
+        """Return the partitioner; ``None`` where the plan's word is unknown to cdr."""
         word = self.strategy.strip().lower()
         return Partitioner(word) if word in set(Partitioner) else None
 
@@ -44,11 +44,11 @@ class Vertex:
     inputs: tuple[Edge, ...]
 
     def names(self, operator: OperatorState) -> bool:
-        """Whether the operator is one of the chain, by id or by name."""
+        """Return whether the operator is one of the chain, by id or by name."""
         return operator.operator_id == self.identifier or any(_is_named(operator, part) for part in self.chain)
 
     def ends_with(self, operator: OperatorState) -> bool:
-        """Whether the operator is the last of the chain, as far as its description shows."""
+        """Return whether the operator is the last of the chain, as far as its description shows."""
         if len(self.chain) < 2:
             return operator.operator_id == self.identifier
         return _is_named(operator, self.chain[-1])
@@ -63,7 +63,7 @@ class JobGraph:
 
 
 def parse_job_graph(text: str) -> JobGraph:
-    """Read a plan, or refuse what is none; the answer of ``/jobs/:id`` holds one too."""
+    """Parse a plan, or refuse a text that is none; the answer of ``/jobs/:id`` contains one too."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -94,13 +94,15 @@ def _vertex(node: Any) -> Vertex:
 
 
 def _chain(description: str) -> tuple[str, ...]:
-    """The names in a vertex's description, first to last; Flink escapes it for web pages."""
+    """Return the names in a vertex's description, first to last; Flink escapes it for web pages."""
     parts = (_BRANCH.sub("", part).strip() for part in _PARTS.split(html.unescape(description)))
     return tuple(part for part in parts if part)
 
 
 def _is_named(operator: OperatorState, part: str) -> bool:
-    """SQL operators are called ``Calc[3]`` in the metadata and ``[3]:Calc(…)`` in a description."""
+    """Return whether the name is a SQL operator of the chain: ``Calc[3]`` in the metadata is ``[3]:Calc(…)`` in a
+    description.
+    """
     names = {name for name in (operator.name, operator.uid) if name}
     if part in names:
         return True

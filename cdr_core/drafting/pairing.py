@@ -1,4 +1,4 @@
-"""Which output state belongs to which input state. The metadata does not say, so it is worked out."""
+"""Pairs output state with input state, which the metadata does not connect."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from cdr_core.drafting.ends import End
 from cdr_core.drafting.framing import Evidence
 
 MOST_COMPARED: Final = 400
-"""Pairs whose bytes are looked at; a job with more of them needs its plan to be drafted."""
+"""Pairs whose bytes are compared; a job with more of them needs its plan to be drafted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """An exchange as far as the checkpoint shows it.
 
-    ``output`` and ``gate``: its two ends, ``None`` where there is no state, or where more than one would do; the latter
-    are the ``candidates``. ``reason`` says how sure it is.
+    ``output`` and ``gate``: its two ends, ``None`` where there is no state, or where several would fit; the latter are
+    the ``candidates``. ``reason`` explains how certain the pair is.
     """
 
     output: End | None
@@ -30,7 +30,7 @@ class Pair:
 def pair_ends(
     gates: Sequence[End], outputs: Sequence[End], compare: Callable[[End, End], Evidence]
 ) -> tuple[Pair, ...]:
-    """Pairs for all gates, then those outputs that are left. ``compare(output, gate)`` looks at the bytes."""
+    """Return pairs for all gates, then the remaining outputs. ``compare(output, gate)`` examines the bytes."""
     fitting = {gate: [output for output in outputs if output.fits(gate)] for gate in gates}
     evidence: dict[tuple[End, End], Evidence] = {}
     if sum(len(found) for found in fitting.values()) <= MOST_COMPARED:
@@ -47,7 +47,7 @@ def pair_ends(
 
 
 def _eliminate(possible: dict[End, list[End]]) -> dict[End, End]:
-    """Gates that only one output is left for, those found first taken away from the others."""
+    """Return gates that only one output is left for; outputs found first are taken away from the others."""
     certain: dict[End, End] = {}
     while True:
         taken = set(certain.values())

@@ -1,1 +1,1 @@
-"""How far a checkpoint confirms its job spec: serializers in keyed state, and a bounded sample of records."""
+"""Evidence for a job spec in its checkpoint: serializers in keyed state, and a bounded sample of records."""

@@ -1,4 +1,4 @@
-"""Values of sampled records, as people see them: garbage from a wrong type is visible at a glance."""
+"""Values of sampled records for display: a wrong type shows as garbage."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LONGEST_TEXT: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What people see of an exchange's records: the first rows, and the smallest and largest value of each field.
+    """Displayed values of an exchange's records: the first rows, and the smallest and largest value of each field.
 
-    ``misfit`` says that no record fits its type, and why; empty where some do.
+    ``misfit`` explains why no record fits its type; empty where some do.
     """
 
     records: int = 0
@@ -35,7 +35,7 @@ class Sample:
 
 
 def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> Sample:
-    """The first rows, and the range of each field that has one."""
+    """Return the first rows, and the range of each field that has one."""
     records = sum(len(sample.starts) for sample in samples)
     share = max(DECODED_RECORDS // max(len(samples), 1), SHOWN_ROWS)
     decoded, complaints = [], []
@@ -54,7 +54,9 @@ def show_values(exchange: PlannedExchange, samples: Sequence[ChannelSample]) -> 
 
 
 def _misfit(exchange: PlannedExchange, complaints: Sequence[str]) -> str:
-    """Damage hits few channels; where the first two records of all of several do not fit, the type is wrong."""
+    """Return why the type is wrong: damage hits few channels, here the first two records of all of several
+    do not fit.
+    """
     if len(complaints) < 2:
         return ""
     return (
@@ -63,9 +65,9 @@ def _misfit(exchange: PlannedExchange, complaints: Sequence[str]) -> str:
 
 
 def _decoded(exchange: PlannedExchange, sample: ChannelSample, limit: int) -> tuple[Any, str]:
-    """The values up to the first that does not fit, ``None`` if there are none; and what is wrong with that one.
+    """Return the values up to the first that does not fit, ``None`` if there are none; and what is wrong with that one.
 
-    Where the very first does not fit, the second may: then the first is damaged, and the type is right.
+    If only the very first does not fit, it is damaged, and the type is right.
     """
     complaint = ""
     for first in (0, 1):

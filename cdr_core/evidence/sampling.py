@@ -22,12 +22,12 @@ from cdr_core.kernels import frames
 from cdr_core.planning.plan import Plan
 
 MOST_CHANNELS: Final = 256
-"""Channels that are looked at, spread evenly over all."""
+"""Channels that are sampled, spread evenly over all."""
 SAMPLE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes that are looked at, shared by the channels."""
+"""Bytes that are sampled, shared by the channels."""
 SMALLEST_SHARE: Final = 64 * 1024
 LARGEST_RECORD: Final = SAMPLE_BYTES
-"""A first record that is longer than a channel's share is looked at up to this size."""
+"""A first record that is longer than a channel's share is read up to this size."""
 MOST_RECORDS: Final = 65_536
 """Records of one channel: tiny ones would make the arrays larger than the bytes."""
 
@@ -52,7 +52,7 @@ class ChannelSample:
 
 
 def sample_channels(plan: Plan, numbers: Longs) -> Iterator[ChannelSample]:
-    """Samples of some of these channels, which have data. A channel that cannot be opened gives an empty one."""
+    """Yield samples of some of these channels, which have data. A channel that cannot be opened gives an empty one."""
     chosen = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), MOST_CHANNELS)).astype(int)].tolist()
     share = max(SAMPLE_BYTES // max(len(chosen), 1), SMALLEST_SHARE)
     with tempfile.TemporaryDirectory(prefix="cdr-sample-") as scratch, fetching(Path(scratch)):
@@ -87,14 +87,14 @@ def _sample(plan: Plan, number: int, share: int) -> ChannelSample:
 
 
 def _next_end(data: npt.NDArray[np.uint8], at: int) -> int:
-    """Where the frame at a place ends; 0 where not even its length is there."""
+    """Return where the frame at a place ends; 0 where not even its length is there."""
     length = data[at : at + frames.LENGTH_BYTES]
     whole = len(length) == frames.LENGTH_BYTES
     return at + frames.LENGTH_BYTES + int.from_bytes(length.tobytes(), "big", signed=True) if whole else 0
 
 
 def _beginning(plan: Plan, number: int, share: int) -> tuple[ChannelBytes, bool]:
-    """About the first ``share`` bytes of a channel, and whether it has more."""
+    """Return about the first ``share`` bytes of a channel, and whether it has more."""
     inputs, outputs = sides(plan, number)
     received, cut = _chunks(plan, inputs, share)
     rest = share - sum(part.size for part in received)

@@ -1,4 +1,4 @@
-"""How far the checkpoint itself confirms the types and keys of a job spec.
+"""Evidence in the checkpoint itself for the types and keys of a job spec.
 
 Two sources: the serializers that Flink stored in the head of the downstream operator's keyed state, and a bounded
 sample of the exchange's records. A record lies on the channel to the subtask that owns its key, so a wrong key puts
@@ -41,11 +41,12 @@ TRUST: Final = "correct the key in the job spec, or add --trust-key if you are s
 
 @dataclass(frozen=True, slots=True)
 class ExchangeEvidence:
-    """Of one exchange. ``key`` is ``None`` where no key decides anything, ``types`` where the record is OPAQUE.
+    """The evidence for one exchange. ``key`` is ``None`` where the key decides nothing, ``types`` where the record is
+    OPAQUE.
 
-    ``decides``: records of the exchange go to one new subtask or another by their key, so that an unproven key is
-    refused unless the user trusts it. ``contradictions`` are refused in any case. ``empty``: no record is in flight.
-    ``misplaced``: sampled records lie on subtasks that do not own their keys.
+    ``decides``: the key decides which new subtask gets a record, so that an unproven key is refused unless the user
+    trusts it. ``contradictions`` are refused in any case. ``empty``: no record is in flight. ``misplaced``: sampled
+    records lie on subtasks that do not own their keys.
     """
 
     name: str
@@ -59,16 +60,18 @@ class ExchangeEvidence:
 
     @property
     def findings(self) -> ExchangeFindings:
-        """What a receipt says of it; values of records have no place there."""
+        """Return the part for a receipt, which contains no values of records."""
         return ExchangeFindings(self.name, self.key, self.types)
 
     @property
     def key_is_unproven(self) -> bool:
-        """Whether records in flight went by a key that nothing confirms."""
+        """Return whether records in flight were routed by a key without evidence."""
         return self.key is not None and not self.key.proven and not self.empty
 
     def refusals(self, *, trusted: bool, needs_values: bool = False) -> list[SpecRefused]:
-        """Why this exchange must not be recovered with this spec. ``needs_values``: the target is made of values."""
+        """Return why this exchange must not be recovered with this spec. ``needs_values``: the target is made of
+        values.
+        """
         found = [SpecRefused(text, hint=CORRECT) for text in self.contradictions]
         if needs_values and self.sample.misfit:
             found.append(SpecRefused(f"exchange {self.name}: {self.sample.misfit}", hint=CORRECT))
@@ -103,11 +106,12 @@ class ExchangeEvidence:
 
 
 def gather_evidence(checkpoint: Checkpoint, plan: Plan, *, shown: bool = True) -> tuple[ExchangeEvidence, ...]:
-    """Of every exchange of the plan, in its order. Reads a bounded sample, whatever the checkpoint's size.
+    """Return the evidence of every exchange of the plan, in order. Reads a bounded sample, whatever the checkpoint's
+    size.
 
-    ``shown``: whether values of records may be seen.
+    ``shown``: values of records may be displayed.
 
-    Forgets the checkpoint afterwards, so that the next reader notices if another checkpoint has taken its place.
+    Closes the checkpoint afterwards, so that the next reader notices if another checkpoint has taken its place.
     """
     try:
         return tuple(_examine(checkpoint, plan, number, shown=shown) for number in range(len(plan.exchanges)))
@@ -124,14 +128,14 @@ def refuse_unproven(evidence: Sequence[ExchangeEvidence], *, trusted: bool, need
 
 
 def relax_key_checks(plan: Plan, evidence: Sequence[ExchangeEvidence]) -> Plan:
-    """The plan in which a key that the records contradict is not checked where nothing depends on it."""
+    """Return the plan in which a key that the records contradict is not checked where nothing depends on it."""
     loose = {each.name for each in evidence if each.misplaced and not each.decides}
     exchanges = tuple(replace(each, key_checked=False) if each.name in loose else each for each in plan.exchanges)
     return replace(plan, exchanges=exchanges)
 
 
 def keys_are_proven(evidence: Sequence[ExchangeEvidence]) -> bool:
-    """Whether every key that records in flight went by is proven."""
+    """Return whether every key by which records in flight were routed is proven."""
     return not any(exchange.key_is_unproven for exchange in evidence)
 
 
@@ -184,7 +188,7 @@ _JOIN_INPUTS: Final = {"left-records": 0, "right-records": 1}
 
 
 def _record_states(head: KeyedHead, gate: int) -> list[tuple[str, Serializer]]:
-    """States of Flink's own operators that hold the records of a gate as they arrive."""
+    """Return the states of Flink's own operators that hold the records of a gate unchanged."""
     windows = any(state.name.endswith("window-timers") for state in head.states)
     found: list[tuple[str, Serializer]] = []
     for state in head.states:
@@ -202,7 +206,7 @@ def _record_states(head: KeyedHead, gate: int) -> list[tuple[str, Serializer]]:
 
 
 def _joined(value: Serializer) -> list[Serializer]:
-    """The record in the state of a SQL join: alone, by its unique key, or with the number of its occurrences."""
+    """Return the record in the state of a SQL join: alone, by its unique key, or with the number of its occurrences."""
     if value.name == "RowDataSerializer":
         return [value]
     if value.name == "MapSerializer" and len(value.parts) == 2:
@@ -216,7 +220,7 @@ def _joined(value: Serializer) -> list[Serializer]:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """``wrong_type`` and ``wrong_places`` say how the state's head and the records contradict the key.
+    """A judged key. ``wrong_type`` and ``wrong_places``: how the state's head and the records contradict it.
 
     ``fits``: some sampled record has this key, or there is none. Where channels are damaged or no record has it, no
     owner can be found by it, right or wrong: the phases stop there and name the place.
