@@ -72,7 +72,7 @@ class TableShape(StrEnum):
         for exchange in plan.exchanges:
             if exchange.name.lower() in taken:
                 raise SpecRefused(
-                    f"exchange {exchange.name} has the name of a column that every table has",
+                    f"exchange {exchange.name} is named like a column that every table has",
                     hint="give it another name in the job spec",
                 )
         return pa.schema([*common, *value_fields(plan)])

@@ -118,7 +118,7 @@ def _parse_exchange(entry: Any, number: int) -> Exchange:
     name = str(entry.get("name") or f"exchange-{number}")
     label = f"exchange {name}"
     if name.lower() in COLUMNS:
-        raise SpecRefused(f"{label} has the name of a column that every table has", hint="give it another name")
+        raise SpecRefused(f"{label} is named like a column that every table has", hint="give it another name")
     _refuse_unknown(entry, {"name", "upstream", "downstream", "partitioner", "record", "key", "owner"}, label)
     upstream, partition = _parse_end(entry, "upstream", "partition", label)
     downstream, gate = _parse_end(entry, "downstream", "gate", label)

@@ -325,7 +325,7 @@ def test_every_refusal_of_a_plan_is_collected_once() -> None:
     sentences = [error.what for error in (*wrong, *examined.refusals)]
     assert sentences == [
         f"exchange typo: partitioner 'hsah' is not one of {', '.join(Partitioner)}",
-        "exchange pos has the name of a column that every table has",
+        "exchange pos is named like a column that every table has",
         "the checkpoint has no operator 'ghost'",
         "operator slow cannot run at parallelism 200: its max parallelism is 128",
         "the checkpoint has no operator 'nobody'",
