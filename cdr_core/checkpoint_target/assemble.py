@@ -1,4 +1,4 @@
-"""The commit of a recovery whose target is a checkpoint: its units, and the ``_metadata`` made of what they left."""
+"""The commit of a recovery whose target is a checkpoint: its units, and the ``_metadata`` made of their results."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ if TYPE_CHECKING:
     from cdr_core.runtime.driver import PhaseRun
 
 OUTSIDE = ("depends_on", "missing", "unknown")
-"""Files that stay where they are: all of them, those that are not there, and those that cdr cannot look for."""
+"""Files that stay in place: all of them, the missing ones, and those that cdr cannot look for."""
 
 CheckpointUnit = ChannelsUnit | StateUnit | PublishedUnit
 
 KEEP, DOWNSTREAM = "keep", "downstream"
-"""How output state goes on: as output state, or as input state of the downstream."""
+"""Treatment of output state: it stays output state, or becomes input state of the downstream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A ``_metadata`` that is ready to be published, and what its claim and the receipt say of it."""
+    """A ``_metadata`` that is ready to be published, and its facts for claim and receipt."""
 
     metadata: bytes
     facts: dict[str, Any]
 
 
 def checkpoint_sink(target: Target) -> CheckpointSink:
-    """The sink of a ``checkpoint:`` target."""
+    """Return the sink of a ``checkpoint:`` target."""
     sink = sink_for(target)
     assert isinstance(sink, CheckpointSink), target
     return sink
 
 
 def units(run: PhaseRun, entries: Sequence[Committable]) -> dict[str, CheckpointUnit]:
-    """What commit has to do before it can publish. Where it is published already, files are only read again; the units
-    are the same ones for every attempt.
+    """Return the units that commit has to do before it can publish. If it is published already, files are only read
+    again; the units are the same ones for every attempt.
     """
     published = checkpoint_sink(run.recovery.output).look_up(commit_user(run.recovery.id)).published
     state = state_units(*_source(run.recovery))
@@ -76,12 +76,12 @@ def units(run: PhaseRun, entries: Sequence[Committable]) -> dict[str, Checkpoint
 
 
 def execute(job: Job, plan: Plan, unit: CheckpointUnit, name: str) -> Outcome[CommitResult]:
-    """One unit: channels are checked and joined, state is redistributed and its files are copied."""
+    """Do one unit: check and join channels, or redistribute state and copy its files."""
     sink = checkpoint_sink(Target.parse(job.target))
     attempt = f"{job.recovery}/e{job.epoch}-{name}"
     if isinstance(unit, ChannelsUnit):
         ledger, file = check_channels(plan, unit, sink, attempt, job.directory)
-        # What was prepared, whether it is joined this time or not: a unit that is done again must come to the same.
+        # The prepared files, even if they are not joined this time: a repeated unit must yield the same.
         records, size = sum(each.records for each in unit.files), sum(each.bytes for each in unit.files)
         result = CommitResult(subtask=unit.subtask, joined=unit.join, file=file)
         return Outcome(records, size, result, ledger.to_columns())
@@ -95,7 +95,7 @@ def execute(job: Job, plan: Plan, unit: CheckpointUnit, name: str) -> Outcome[Co
 
 
 def ledger_of(run: PhaseRun) -> Ledger:
-    """What is about to be published, other elements included, which must be those that were spilled."""
+    """Return the ledger of the prepared files with other elements, which must be those that were spilled."""
     found = join_ledgers(Ledger.from_columns(unit.columns) for unit in run.outputs(CommitResult) if unit.columns)
     spilled = spilled_by(run)
     tags = {CLOSING_WATERMARK: frames.TAG_WATERMARK, CLOSING_STATUS: frames.TAG_WATERMARK_STATUS}
@@ -108,7 +108,7 @@ def ledger_of(run: PhaseRun) -> Ledger:
 
 
 def assemble(run: PhaseRun, results: Sequence[CommitResult]) -> Assembled:
-    """The new ``_metadata`` from what the units left."""
+    """Return the new ``_metadata`` from the units' results."""
     recovery = run.recovery
     checkpoint = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = _parallelism(checkpoint, recovery)
@@ -126,7 +126,7 @@ def assemble(run: PhaseRun, results: Sequence[CommitResult]) -> Assembled:
 
 
 def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequence[MovedState]) -> dict[str, Any]:
-    """What a claim says besides the publication's own properties."""
+    """Return the contents of a claim besides the publication's own properties."""
     copied = {file["path"]: file for each in moved for file in each.copied}
     return {
         "source_metadata_sha256": recovery.source.metadata_sha256,
@@ -139,11 +139,11 @@ def facts(recovery: Recovery, files: Sequence[Mapping[str, Any]], moved: Sequenc
 
 
 def ready(run: PhaseRun, sink: CheckpointSink, results: Sequence[CommitResult]) -> CheckpointSink:
-    """The sink with what it is to publish; nothing where the checkpoint is there already."""
+    """Return the sink with its prepared ``_metadata``; without one if the checkpoint exists already."""
     if sink.look_up(commit_user(run.recovery.id)).published:
         return sink
     if any(result.joined is False for result in results):
-        # The units did no work because it was there: what they left is no whole checkpoint.
+        # The units did no work because it existed: their results are no whole checkpoint.
         raise JobFailed(
             f"{sink.directory} held the checkpoint when commit began, and now it is gone", hint="run commit again"
         )
@@ -153,13 +153,13 @@ def ready(run: PhaseRun, sink: CheckpointSink, results: Sequence[CommitResult]) 
 
 
 def beside(run: PhaseRun, sink: CheckpointSink, receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """The receipt with what is true of a checkpoint; a copy lies beside it.
+    """Return the receipt with the facts of the checkpoint; write a copy beside it.
 
-    It tells what the published one holds, whichever attempt published it.
+    It describes the published checkpoint, whichever attempt published it.
     """
     claim = sink.claim()
     written = {name: claim[name] for name in ("metadata_sha256", "output_state", "copied", "depends_on", "state")}
-    written |= {name: claim.get(name, []) for name in OUTSIDE}  # older claims do not say what was missing
+    written |= {name: claim.get(name, []) for name in OUTSIDE}  # older claims do not list missing files
     value = sealed(
         {
             **receipt,
@@ -178,7 +178,9 @@ def beside(run: PhaseRun, sink: CheckpointSink, receipt: Mapping[str, Any]) -> d
 
 
 def remove_parts(run: PhaseRun, sink: CheckpointSink) -> None:
-    """Remove what this recovery prepared and the published checkpoint does not name: it was joined, or was beaten."""
+    """Remove prepared files that the published checkpoint does not name: they were joined, or another attempt
+    published.
+    """
     needed = {file["path"] for file in sink.claim()["files"]}
     prepared = {
         file["path"] for row in run.repository.prepared(run.recovery.id) for file in json.loads(row.manifest)["files"]

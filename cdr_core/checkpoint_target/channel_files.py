@@ -1,4 +1,4 @@
-"""Files of channel state that the drain prepared: read back, tallied, and joined where a subtask left several.
+"""Channel-state files that the drain prepared: read back, tallied, and joined if a subtask left several.
 
 Unit: a new subtask. Flink takes one handle per channel, so a channel whose chunks lie in several files (one per
 recovery checkpoint) is copied together; a subtask that left one file is read and left as it is.
@@ -33,12 +33,12 @@ Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
 WINDOW = 4 << 20
-"""Bytes of a file that are looked at at once."""
+"""Bytes of a file that are read at once."""
 MOST_CHUNKS = 1 << 16
 
 
 def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> dict[str, ChannelsUnit]:
-    """One unit per new subtask with all that was prepared for it; ``join`` says whether several become one."""
+    """Return one unit per new subtask with all its prepared files; ``join``: several become one."""
     files: dict[int, list[PreparedFile]] = {number: [] for number in range(len(plan.subtasks))}
     for entry in sorted(entries, key=lambda each: each.checkpoint_id):
         files[entry.subtask] += entry.files
@@ -48,15 +48,15 @@ def channel_units(plan: Plan, entries: Sequence[Committable], *, join: bool) -> 
 def check_channels(
     plan: Plan, unit: ChannelsUnit, sink: CheckpointSink, name: str, directory: str
 ) -> tuple[Ledger, PreparedFile | None]:
-    """The ledger of the subtask from the bytes of its files, and the one file that its channels are in; what it takes
-    to find them in it is written to ``directory``.
+    """Return the ledger of the subtask from the bytes of its files, and the one file that its channels are in; write
+    the places of the channels in it to ``directory``.
     """
     files = unit.files
     chunks = [chunks_of(file) for file in files]
     tally = _Tally(plan, unit.subtask, chunks)
     with ExitStack() as stack:
         target = stack.enter_context(sink.channel_file(name)) if unit.join and len(files) > 1 else None
-        for file, own in zip(files, chunks, strict=True):  # a long drain leaves more of them than may be open
+        for file, own in zip(files, chunks, strict=True):  # a long drain leaves more files than may be open at once
             with sink.open_file(file) as source:
                 for batch in _batches(source, file, own):
                     tally.take(batch)
@@ -71,7 +71,7 @@ def check_channels(
 
 
 def _batches(source: pa.NativeFile, file: PreparedFile, chunks: Chunks) -> Iterator[ChunkBatch]:
-    """The chunks of a file, in its order; a length field that is another than was written is an error."""
+    """Yield the chunks of a file in order; a length field that differs from the written one raises."""
     whole = len(STREAM_HEADER) + int(chunks.size.sum())
     if whole != file.bytes or not np.array_equal(chunks.offset[1:], (chunks.offset + chunks.size)[:-1]):
         raise CorruptChannelState(f"chunks of {whole} bytes where {file.bytes} were prepared")
@@ -90,7 +90,7 @@ def _batches(source: pa.NativeFile, file: PreparedFile, chunks: Chunks) -> Itera
 
 
 class _Tally:
-    """The ledger of chunks, which hold whole elements; of a channel they come in the order of its elements."""
+    """Computes the ledger of chunks of whole elements; the chunks of a channel come in the order of its elements."""
 
     def __init__(self, plan: Plan, subtask: int, chunks: Sequence[Chunks]) -> None:
         self._plan, self._subtask = plan, subtask
@@ -121,7 +121,7 @@ class _Tally:
 def handles_of(
     plan: Plan, files: Mapping[int, PreparedFile], version: int
 ) -> Mapping[SubtaskSide, Sequence[ChannelHandle]]:
-    """The handles of all channels, by whose they are; ``files`` by new subtask."""
+    """Return the handles of all channels, by operator, side and subtask; ``files`` by new subtask."""
     parts = [(subtask, file, chunks_of(file)) for subtask, file in sorted(files.items())]
     streams = [RelativeFile(file.path, file.bytes) for _, file, _ in parts]
     placed: dict[tuple[str, Side], list[ChannelChunks]] = {}
@@ -141,13 +141,13 @@ def _place(
     exchanges = plan.channels.exchange[chunks.channel]
     for number, exchange in enumerate(plan.exchanges):
         for side in Side:
-            mine = np.flatnonzero((exchanges == number) & (chunks.output == (side is Side.OUTPUT)))
-            if not len(mine):
+            members = np.flatnonzero((exchanges == number) & (chunks.output == (side is Side.OUTPUT)))
+            if not len(members):
                 continue
-            up = plan.channels.new_up[chunks.channel[mine]]
-            subtask, channel = exchange.ends_at(side, up, np.full(len(mine), new_down, np.int32))
+            up = plan.channels.new_up[chunks.channel[members]]
+            subtask, channel = exchange.ends_at(side, up, np.full(len(members), new_down, np.int32))
             operator, a = exchange.end(side)
-            same = np.ones(len(mine), np.int64)
+            same = np.ones(len(members), np.int64)
             ids = (subtask.astype(np.int64), a * same, channel.astype(np.int64), stream * same)
-            there = ChannelChunks(*ids, chunks.offset[mine], chunks.size[mine])
+            there = ChannelChunks(*ids, chunks.offset[members], chunks.size[members])
             placed.setdefault((operator, side), []).append(there)

@@ -1,9 +1,9 @@
 """A recovery checkpoint as an ordinary checkpoint in Flink's format that, once written, needs neither source nor spill.
 
-By default nothing is published before commit, so what a recovery checkpoint holds (prepared, delivered, still to
-come) is every in-flight record of the source: the whole of every spill set, in order. It is written as the target
-``checkpoint:`` would be, other state included, so Flink restores it; but here, in the process of whoever asks, which
-holds the sets meanwhile: they stay when the drain ends, and even when the recovery does.
+By default nothing is published before commit, so a recovery checkpoint (prepared, delivered and remaining records)
+contains every in-flight record of the source: the whole of every spill set, in order. It is written as the target
+``checkpoint:`` would be, other state included, so Flink restores it; but in the calling process, which holds the spill
+sets meanwhile: they stay when the drain ends, and even when the recovery does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from cdr_core.sweep.exports import prefix, sweep_exports
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """A written export."""
 
     directory: str
     records: int
@@ -99,7 +99,7 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
     source = open_planned(recovery.source.uri, recovery.source.metadata_sha256)
     parallelism = new_parallelism(source, parse_spec(recovery.spec), parse_parallelism(recovery.parallelism))
     _refuse_blocked(blocked(source, parallelism))
-    with suppress(CdrError):  # a database or directory that is away shows in what follows
+    with suppress(CdrError):  # an unreachable database or directory shows in the next steps
         list(sweep_exports(repository, recovery_id))
     export = _export_to(source, checkpoint_id, directory)
     with holding(repository, recovery_id, export) as (sets, is_alive):
@@ -119,20 +119,20 @@ def _export(repository: Repository, recovery: Recovery, checkpoint_id: int, dire
         handles = handles_of(plan, files, source.metadata.version)
         metadata = write_metadata(rewritten(source.metadata, parallelism, states, handles))
         is_alive()
-        _refuse_published(repository, recovery_id)  # again: it took a while to get here
+        _refuse_published(repository, recovery_id)  # again: the steps above take a while
         reach("export.last-step")
         target = join(directory.rstrip("/"), METADATA_FILE)
         if not storage_for(target).create(target, metadata):
-            raise Refused(f"{target} was written by somebody else", hint="name an empty directory")
+            raise Refused(f"{target} was written by another process", hint="name an empty directory")
         reach("export.metadata")
         _confirm(sink, sizes, target, is_alive)
     return Exported(directory, records, size)
 
 
 def _confirm(sink: CheckpointSink, sizes: Mapping[str, int], target: str, is_alive: Callable[[], None]) -> None:
-    """Withdraw the ``_metadata`` that this export has just created unless the files that it names are there, and stay.
+    """Withdraw the ``_metadata`` that this export has just created unless the files that it names exist, and stay.
 
-    A process that was stopped before it created ``_metadata`` may have been taken for dead meanwhile: a sweep then has
+    A process that was stopped before it created ``_metadata`` may have lost its lease meanwhile: a sweep then has
     removed its files, or is about to. As long as the lease has not lapsed, no sweep has begun.
     """
     try:
@@ -146,7 +146,7 @@ def _confirm(sink: CheckpointSink, sizes: Mapping[str, int], target: str, is_ali
 
 
 def _export_to(source: Checkpoint, checkpoint_id: int, directory: str) -> Export:
-    """The export as the database notes it: what it will make under names that are not its own is listed."""
+    """Return the export's database row, which lists files that it will make under names of others."""
     place = absolute(directory).rstrip("/")
     files = [file for operator in source.metadata.operators for file in files_behind(operator)]
     named = {file.path for file in files if isinstance(file, RelativeFile)}
@@ -162,7 +162,7 @@ def _write_sets(
     name: str,
     sides: Borders | None,
 ) -> tuple[dict[int, PreparedFile], int, int]:
-    """The files by subtask, and how many records and bytes are in them."""
+    """Return the files by subtask, and how many records and bytes are in them."""
     files: dict[int, PreparedFile] = {}
     records = size = 0
     for manifest in manifests:
@@ -187,7 +187,7 @@ def _refuse_published(repository: Repository, recovery_id: str) -> None:
 
 
 def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoint) -> list[str]:
-    """The spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
+    """Return the spill sets of a recovery checkpoint; one that was made again has the bytes of the lost one."""
     sealed = {each.subtask: each.manifest for each in sets}
     found = [sealed.get(subtask, manifest) for subtask, manifest in spill_manifests(row).items()]
     if not all(found):
@@ -199,7 +199,7 @@ def _manifests(sets: Sequence[HeldSet], recovery_id: str, row: RecoveryCheckpoin
 
 
 def _refuse_blocked(found: tuple[PlanRefused, ...]) -> None:
-    """Without its other state, a checkpoint would be restored as if there had been none."""
+    """Refuse blocked state: without it, Flink would restore the checkpoint as if there had been none."""
     if found:
         raise found[0]
 
@@ -211,7 +211,7 @@ def _sides(repository: Repository, recovery: Recovery, plan: Plan) -> Borders | 
 
 
 def _write_set(plan: Plan, spill_set: SpillSet, sink: CheckpointSink, name: str, sides: Borders | None) -> PreparedFile:
-    """One channel-state file per subtask that has in-flight data."""
+    """Return one channel-state file per subtask that has in-flight data."""
     chunks, source = ChunkBuilder(plan, sides), PlannedSource(plan)
     with sink.channel_file(f"{name}-{spill_set.subtask:05d}") as file:
         for number in range(spill_set.segments):

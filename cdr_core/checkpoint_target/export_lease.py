@@ -1,4 +1,6 @@
-"""An export holds the spill sets that it reads, for as long as it lives, and leaves either a checkpoint or nothing."""
+"""The lease of an export: it keeps the spill sets that the export reads, and ends with either a checkpoint
+or nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from cdr_core.spill.set_cleanup import delete_released
 from cdr_core.sweep.exports import remove_remains
 
 LEASE_SECONDS = 600.0
-"""So long the sets are kept for an export that was killed; one that lives renews it many times before."""
+"""Seconds for which the sets of a killed export are kept; a running export renews its lease many times before."""
 RENEWALS = 10
 
 
@@ -20,7 +22,7 @@ RENEWALS = 10
 def holding(
     repository: Repository, recovery_id: str, export: Export
 ) -> Iterator[tuple[tuple[SpillSet, ...], Callable[[], None]]]:
-    """The sealed sets, and a question to ask before the last step: it raises if the export was taken for dead.
+    """Yield the sealed sets and ``check_lease()``, which raises if the lease expired.
 
     After an error no file of the export is left, unless it cannot be removed, which is left to a sweep.
     """
@@ -29,7 +31,7 @@ def holding(
     def renew() -> None:
         if not repository.renew_export(recovery_id, export.name, LEASE_SECONDS):
             raise JobFailed(
-                f"the export to {export.directory} was taken for dead: it did not report for {LEASE_SECONDS:.0f} s",
+                f"the export to {export.directory} lost its lease: it did not renew it for {LEASE_SECONDS:.0f} s",
                 hint="export it again",
             )
 

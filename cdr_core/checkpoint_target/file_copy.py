@@ -1,7 +1,7 @@
-"""Files of the source that go along unchanged, under the names that Flink drew for them.
+"""Files of the source that are copied unchanged, under the names that Flink gave them.
 
-A copy that is there already, from an earlier attempt or a task beside, is recognised by its bytes (on S3, where the
-server copies, by its size); anything else under that name is refused and left alone.
+An existing copy, of an earlier attempt or a concurrent task, is recognised by its bytes (on S3, where the server
+copies, by its size); any other file of that name is refused and left alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PIECE: Final = 8 * 1024 * 1024
 
 
 def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink, scratch: Path) -> dict[str, Any]:
-    """Have a file of the source in the target's directory; its name and size, and the CRC-32C of bytes that came
-    by here. ``scratch`` has room for one on its way from here to S3.
+    """Copy a file of the source to the target's directory; return its name and size, and the CRC-32C if its bytes
+    passed through this process. ``scratch`` has room for one on its way to S3.
     """
     location = checkpoint.resolve(file)
     assert isinstance(location, FileLocation), "a relative handle is a file"
@@ -35,7 +35,7 @@ def copy_file(checkpoint: Checkpoint, file: RelativeFile, sink: CheckpointSink, 
     source, target = location.uri, sink.uri(file.path)
     size = storage_for(source).size(source)
     if file.size not in (-1, size):
-        raise Unreadable(f"{source} has {size} bytes, its checkpoint says {file.size}", hint=COMPLETE)
+        raise Unreadable(f"{source} has {size} bytes, its checkpoint states {file.size}", hint=COMPLETE)
     copied = {"path": file.path, "bytes": size}
     if is_local(source) or is_local(target):
         return {**copied, "crc32c": _copy_bytes(source, target, size, scratch)}
@@ -58,7 +58,7 @@ def _copy_bytes(source: str, target: str, size: int, scratch: Path) -> int:
             with making(target, scratch) as temporary, temporary.open("xb") as file:
                 file.writelines(_pieces(source, size))
         except StorageError:
-            # Taken meanwhile, by a task that copies the same file; anything else is what it is.
+            # Created meanwhile by a task that copies the same file; any other file is refused.
             if not storage_for(target).exists(target):
                 raise
     found = _sum(target, size) if storage_for(target).size(target) == size else -1

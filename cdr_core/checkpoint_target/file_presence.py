@@ -1,4 +1,4 @@
-"""Whether the files behind state are there: nobody can copy or merge what is gone, nor can Flink restore it."""
+"""Presence of the files behind state: a missing one can be neither copied nor merged, nor restored by Flink."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from cdr_core.flink.state import StateFile
 from cdr_core.storage import storage_for
 
 AT_ONCE: Final = 16
-"""Files that are asked for at a time: incremental state has thousands, and on S3 each is a request."""
+"""Concurrent look-ups: incremental state has thousands of files, and on S3 each is a request."""
 
 
 class Presence(StrEnum):
-    """What is known of a file."""
+    """The presence of a file."""
 
     THERE = "there"
     MISSING = "missing"
     OTHER_SIZE = "of another size than its checkpoint says"
     MOVED = "beside the checkpoint, not where that says"
-    """It was moved with the checkpoint: cdr can read it, but Flink looks nowhere else than the metadata says."""
+    """It was moved with the checkpoint: cdr can read it, but Flink looks only at the path in the metadata."""
     UNKNOWN = "unknown"
-    """It is where cdr cannot look, for want of a client or of permission; Flink may find it."""
+    """cdr cannot look there, for want of a client or of permission; Flink may find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One file; ``size`` is that of the whole file and -1 where there is none to be seen."""
+    """One file; ``size`` is that of the whole file, -1 if there is none."""
 
     presence: Presence
     size: int = -1
 
     @property
     def gone(self) -> bool:
-        """Whether nothing can be made of it."""
+        """Return whether the file cannot be read."""
         return self.presence in (Presence.MISSING, Presence.OTHER_SIZE)
 
 
 def look_for(checkpoint: Checkpoint, files: Iterable[StateFile]) -> Mapping[StateFile, Found]:
-    """What is known of each file. Storage that fails for the moment is an error, never an answer."""
+    """Return the presence of each file. A transient failure of the storage raises."""
     wanted = list(dict.fromkeys(files))
     if not wanted:
         return {}
@@ -61,7 +61,7 @@ def _look(checkpoint: Checkpoint, file: StateFile) -> Found:
         return Found(Presence.MISSING)
     except Refused:
         if isinstance(file, RelativeFile):
-            raise  # beside a _metadata that was just read: something is to be put right
+            raise  # beside a _metadata that was just read: the user has to repair something
         return Found(Presence.UNKNOWN)
     if location != replace(checkpoint, exists=None).resolve(file):
         return Found(Presence.MOVED, size)
@@ -70,7 +70,9 @@ def _look(checkpoint: Checkpoint, file: StateFile) -> Found:
 
 
 def missing_of(outside: Mapping[str, Found]) -> dict[str, list[str]]:
-    """Of files that stay outside: those that are not where Flink will look, and those that cdr cannot look for."""
+    """Return, of files that stay outside, those that are not where Flink will look, and those that cdr
+    cannot look for.
+    """
     named = {"missing": (Presence.MISSING, Presence.MOVED), "unknown": (Presence.UNKNOWN,)}
     return {
         name: sorted(path for path, found in outside.items() if found.presence in presences)

@@ -1,4 +1,4 @@
-"""What forbids a re-written checkpoint, known before anything is done; and what it will take."""
+"""Checks before a checkpoint is re-written: the refusals, and the files that it will need."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cdr_core.flink.state.streams import COMPLETE
 
 @dataclass(slots=True)
 class Fates:
-    """What becomes of the files of state: size by name of those that are copied and of those that are merged, and what
-    is known of those outside that the new checkpoint will need.
+    """Treatment of state files: the sizes by name of copied and of merged ones, and the presence of those outside that
+    the new checkpoint will need.
     """
 
     copied: dict[str, int] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Fates:
 
 
 def blocked(checkpoint: Checkpoint, parallelism: Mapping[str, int]) -> tuple[PlanRefused, ...]:
-    """Every reason, with the operator's name and the way out."""
+    """Return every refusal, with the operator's name and a hint."""
     return examine(checkpoint, parallelism)[0]
 
 
 def examine(checkpoint: Checkpoint, parallelism: Mapping[str, int]) -> tuple[tuple[PlanRefused, ...], Fates]:
-    """The same, and what becomes of the state of operators that nothing forbids.
+    """Return the same refusals, and the treatment of all other state.
 
     Every file is looked for; the heads of those that would be merged are read, and nothing else.
     """
@@ -65,7 +65,7 @@ def _operator(
 ) -> list[PlanRefused]:
     files, version, read = files_behind(operator), checkpoint.metadata.version, StateReader(checkpoint)
     gone = [file for file in files if isinstance(file, RelativeFile) and found[file].gone]
-    # Where files are gone, their heads are as well: that is said once.
+    # Missing files have no readable heads either: only the files are reported.
     reasons = blocks(operator, parallelism, version=version, read=None if gone else read)
     refusals = [PlanRefused(each.why, where=Where(operator=each.operator), hint=each.way_out) for each in reasons]
     if gone:
@@ -84,7 +84,9 @@ def _operator(
 
 
 def _kept(checkpoint: Checkpoint, operator: OperatorState, parallelism: int, read: StateReader) -> frozenset[StateFile]:
-    """The files of old that its new state would still be in: what is in the others is merged into new ones."""
+    """Return the old files that the new state would still be in; the contents of the others are merged into
+    new ones.
+    """
     metadata = checkpoint.metadata
     states = redistribute(
         operator, parallelism, read, _unwritten, version=metadata.version, checkpoint_id=metadata.checkpoint_id
@@ -93,7 +95,7 @@ def _kept(checkpoint: Checkpoint, operator: OperatorState, parallelism: int, rea
 
 
 def _unwritten(name: str, chunks: Iterable[bytes]) -> StreamHandle:
-    """As if it had been written. Chunks are read when they are taken, so nothing is."""
+    """Return a handle without writing. Chunks are read when they are taken, so nothing is read."""
     return InlineBytes(name, b"")
 
 

@@ -1,8 +1,8 @@
-"""Other state of a re-written checkpoint: redistributed where parallelism changes, and its files taken along.
+"""Other state of a re-written checkpoint: redistributed where parallelism changes, and its files copied.
 
-Unit: some new subtasks of one operator. What it leaves is a small ``_metadata`` of that operator in the workspace;
-files lie in the target's directory. A file behind a relative handle is copied under its own name, which is a name that
-Flink drew: a copy that is there already, from an earlier attempt, is the same file.
+Unit: some new subtasks of one operator. Its result is a small ``_metadata`` of that operator in the workspace; files
+lie in the target's directory. A file behind a relative handle is copied under its own name, which Flink made unique: an
+existing copy of an earlier attempt is the same file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INLINE: Final = 20 * 1024
 
 
 def state_units(source: CheckpointMetadata, parallelism: Mapping[str, int]) -> dict[str, StateUnit]:
-    """Units for every operator that has any state besides what is in flight."""
+    """Return units for every operator that has any state besides in-flight data."""
     units: dict[str, StateUnit] = {}
     for number, operator in enumerate(source.operators):
         if not has_state(operator):
@@ -54,7 +54,7 @@ def state_units(source: CheckpointMetadata, parallelism: Mapping[str, int]) -> d
 
 
 def has_state(operator: OperatorState) -> bool:
-    """Whether any subtask has state besides channel state."""
+    """Return whether any subtask has state besides channel state."""
     nothing = (None, None, None, None)
     return any(
         isinstance(each, SubtaskState)
@@ -65,7 +65,7 @@ def has_state(operator: OperatorState) -> bool:
 
 @dataclass(slots=True)
 class Moved:
-    """A :class:`MovedState` in the making."""
+    """Collects the fields of a :class:`MovedState`."""
 
     read: int = 0
     written: int = 0
@@ -90,8 +90,8 @@ class Moved:
 def move_state(
     checkpoint: Checkpoint, unit: StateUnit, sink: CheckpointSink, name: str, scratch: Path
 ) -> tuple[bytes, MovedState]:
-    """The unit's operator as a ``_metadata`` of its own, and what was done. ``name`` is unique to the attempt, and
-    ``scratch`` has room for a file that is copied.
+    """Return the unit's operator as a ``_metadata`` of its own, and the facts of the move. ``name`` is unique to the
+    attempt, and ``scratch`` has room for a file that is copied.
     """
     moved = Moved()
     operator, read = checkpoint.operator(unit.operator), StateReader(checkpoint)
@@ -119,13 +119,15 @@ def move_state(
 
 
 def subtasks_in(data: bytes) -> tuple[str, list[SubtaskState]]:
-    """What :func:`move_state` wrote: the operator's id, and its new subtasks."""
+    """Return the result of :func:`move_state`: the operator's id, and its new subtasks."""
     (operator,) = read_metadata(data).operators
     return operator.operator_id, [each for each in operator.subtasks if isinstance(each, SubtaskState)]
 
 
 class _Writer:
-    """See :class:`cdr_core.flink.state.Write`: into the target's directory, or into ``_metadata`` where it is small."""
+    """Implements :class:`cdr_core.flink.state.Write`: into the target's directory, or into ``_metadata`` if it is
+    small.
+    """
 
     def __init__(self, sink: CheckpointSink, attempt: str, moved: Moved) -> None:
         self._sink, self._attempt, self._moved = sink, attempt, moved
@@ -153,7 +155,7 @@ class _Writer:
 
 
 def _head(chunks: Iterator[bytes]) -> bytes:
-    """So much of the beginning that it is known whether all of it is small; what is left is still in ``chunks``."""
+    """Return enough of the beginning to decide whether all of it is small; the rest is still in ``chunks``."""
     head = bytearray()
     for chunk in chunks:
         head += chunk

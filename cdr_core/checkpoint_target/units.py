@@ -32,8 +32,8 @@ class PublishedUnit(msgspec.Struct, frozen=True, tag_field="kind", tag="done"):
 
 
 class MovedState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of state: bytes read and written anew, files made, files copied, files it still depends on and which
-    of those are not there or cannot be looked for. Earlier versions did not look.
+    """Result of moving state: bytes read and written anew, files made, files copied, files it still depends on and
+    which of those are missing or cannot be looked for. Earlier versions did not look.
     """
 
     read: int
@@ -46,9 +46,9 @@ class MovedState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommitResult(PhaseResult, frozen=True, omit_defaults=True, kw_only=True):
-    """Of a table only the columns count. ``file``: the one file with the subtask's channels; ``state``: the small
-    ``_metadata`` of an operator. ``joined`` is false for a unit that did nothing because the checkpoint was there.
-    ``ledger``: of earlier versions.
+    """The result of a unit. Of a table only the columns count. ``file``: the one file with the subtask's channels;
+    ``state``: the small ``_metadata`` of an operator. ``joined`` is false for a unit that did nothing because the
+    checkpoint existed. ``ledger``: of earlier versions.
     """
 
     PHASE: ClassVar[Phase] = Phase.COMMIT

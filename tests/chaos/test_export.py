@@ -226,7 +226,7 @@ def test_an_export_that_was_taken_for_dead_writes_no_metadata(case: Case, monkey
     let_pass(monkeypatch, 700)
     sweep_recovery(case.repository, case.id, case.settings)
     export.go_on()
-    assert "was taken for dead" in str(export.error)
+    assert "lost its lease" in str(export.error)
     assert case.left() == []
 
 
@@ -239,7 +239,7 @@ def test_an_export_that_slept_right_before_its_metadata_leaves_no_checkpoint_wit
     sweep_recovery(case.repository, case.id, case.settings)
     assert case.left() == []
     export.go_on()
-    assert "was taken for dead" in str(export.error)
+    assert "lost its lease" in str(export.error)
     assert case.left() == []
 
 

@@ -89,4 +89,4 @@ def test_the_shell_says_that_it_waits_for_a_drain_that_may_be_dead(
     waits, answer = said.splitlines()
     assert code == 1
     assert waits == f"cdr: no answer yet, waiting up to 1 s; if its driver is dead: cdr resume {recovery}"
-    assert answer.startswith(f"cdr: nobody answered for recovery {recovery} in 1 s")
+    assert answer.startswith(f"cdr: no driver answered for recovery {recovery} in 1 s")

@@ -20,9 +20,9 @@ ALIGNED = spec_of(exchange("main", "gen", "slow", "TUPLE<LONG>", how="forward"))
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "more subtasks than key groups": ({"parallelism": "200"}, "cannot have parallelism 200"),
-    "no parallelism": ({"parallelism": "same"}, "says nothing of operator gen"),
+    "no parallelism": ({"parallelism": "same"}, "does not include operator gen"),
     "an unknown operator": ({"parallelism": "gen=1,slow=2,fast=3"}, "no exchange of the spec has an operator 'fast'"),
-    "an operator left out": ({"parallelism": "gen=1"}, "says nothing of operator slow"),
+    "an operator left out": ({"parallelism": "gen=1"}, "does not include operator slow"),
     "a size that is none": ({"size": "much"}, "--bytes: 'much' is not a size"),
     "records the wrong way round": ({"record_bytes": "200-100"}, "records of 200 to 100 bytes"),
     "a key that is not there": ({"spec": SPEC.replace("[f0]", "[f9]")}, "exchange main: the record has no field 'f9'"),
