@@ -1,1 +1,1 @@
-"""The shell: ``cdr``. Results go to stdout, progress to stderr, the exit code says what happened."""
+"""The command line: ``cdr``. Results go to stdout, progress to stderr, the exit code tells the outcome."""

@@ -12,7 +12,7 @@ from cdr_core.settings import mask
 
 
 def show_settings(as_json: JsonFlag = False) -> None:
-    """Every setting with its value and where that came from."""
+    """Show every setting with its value and where that came from."""
     sources = settings_module.load_sources()
     settings_module.load()
     for sourced in sources:

@@ -1,4 +1,4 @@
-"""``cdr checkpoint``: a recovery checkpoint now, exported as a checkpoint in Flink's format if asked."""
+"""``cdr checkpoint``: a recovery checkpoint now, exported as a checkpoint in Flink's format on request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 15.0
-"""How much longer than the checkpoint's own timeout the shell waits for an answer."""
+"""Seconds that the command waits for an answer beyond the checkpoint's own timeout."""
 SILENT_SECONDS = 10.0
-"""After so long without an answer the shell says that it waits: a drain whose driver was killed answers nobody."""
+"""Seconds without an answer after which the command prints that it waits: a killed driver never answers."""
 
 
 def checkpoint(
@@ -33,7 +33,7 @@ def checkpoint(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take a recovery checkpoint, when the recovery drains; it is kept until the recovery ends."""
+    """Take a recovery checkpoint while the recovery drains; it is kept until the recovery ends."""
     settings = load_settings()
     with open_repository(settings) as repository:
         from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint
@@ -57,7 +57,7 @@ def checkpoint(
 def _wait(repository: Repository, recovery: str, command: Command, timeout: float) -> int:
     from cdr_core.runtime.checkpoint_requests import answer_of, waits_until
 
-    began, told, seconds = time.monotonic(), False, timeout + GRACE_SECONDS
+    began, announced, seconds = time.monotonic(), False, timeout + GRACE_SECONDS
     until = waits_until(command, timeout)
     if until is not None:
         typer.echo(f"cdr: the drain has not started; waiting until {until.astimezone():%H:%M:%S}", err=True)
@@ -67,15 +67,15 @@ def _wait(repository: Repository, recovery: str, command: Command, timeout: floa
         if number is not None:
             return number
         if until is not None and waits_until(found, timeout) is None:
-            until, began = None, time.monotonic()  # the drain has taken it, and has the checkpoint's time for it
+            until, began = None, time.monotonic()  # the drain has accepted it, and has the checkpoint's timeout for it
         elif until is not None and datetime.now(UTC) >= until:
-            repository.refuse_overdue(recovery, timeout)  # no driver may run that would do it
-        elif until is None and waited > SILENT_SECONDS and not told:
-            told = True
+            repository.refuse_overdue(recovery, timeout)  # possibly no driver runs to refuse it
+        elif until is None and waited > SILENT_SECONDS and not announced:
+            announced = True
             why = f"cdr: no answer yet, waiting up to {seconds:.0f} s; if its driver is dead: cdr resume {recovery}"
             typer.echo(why, err=True)
         time.sleep(POLL_SECONDS)
-    raise NotReady(f"nobody answered for recovery {recovery} in {seconds:.0f} s", hint="is its drain still running?")
+    raise NotReady(f"no driver answered for recovery {recovery} in {seconds:.0f} s", hint="is its drain still running?")
 
 
 def _as_text(value: dict[str, Any]) -> str:

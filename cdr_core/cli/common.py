@@ -1,4 +1,4 @@
-"""What the commands share: options, opening the database, printing values."""
+"""Shared by the commands: options, opening the database, printing values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from cdr_core.metadata import Repository
 
 TARGETS = f"{', '.join(SYNTAXES[:-1])} or {SYNTAXES[-1]}"
-"""What --to takes; DIR may be on s3://."""
+"""The values of --to; DIR may be on s3://."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @contextmanager
 def open_repository(settings: Settings) -> Iterator[Repository]:
-    """The metadata database. A file of this host is made and upgraded on first use, a shared one only on demand."""
+    """Yield the metadata database. A file of this host is made and upgraded on first use, a shared one only
+    on demand.
+    """
     from cdr_core.metadata import Repository, upgrade
 
     url = settings.database_url
@@ -50,20 +52,20 @@ def prepare_home(home: Path) -> None:
     from cdr_core.storage.local import make_directories  # numpy, which most commands need only later
 
     try:
-        make_directories(home, 0o700)  # records lie here
+        make_directories(home, 0o700)  # it will hold records
     except OSError as error:
         raise Refused(f"cannot make {home}: {error.strerror}", hint="set CDR_HOME to a place you can write") from None
 
 
 def load_settings() -> Settings:
-    """The settings in force, which the log follows from now on."""
+    """Return the settings in force, which the log follows from now on."""
     settings = settings_module.load()
     configure(settings.log_level, settings.log_format)
     return settings
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One object on one line."""
+    """Print one object on one line."""
     from cdr_core.cli.rows import json_parts  # numpy, which most commands need only later
 
     sys.stdout.writelines(json_parts(value))

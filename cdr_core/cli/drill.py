@@ -1,4 +1,4 @@
-"""``cdr drill``: rehearse a recovery now, and look at what earlier rehearsals showed."""
+"""``cdr drill``: run a restore drill now, and show the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cdr_core.drill.plan import DrillPlan
     from cdr_core.settings import Settings
 
-app = typer.Typer(help="Restore drills: recoveries that are rehearsed, judged and thrown away.", no_args_is_help=True)
+app = typer.Typer(help="Restore drills: recoveries that are rehearsed, judged and removed.", no_args_is_help=True)
 
 
 @app.command("run")
@@ -28,10 +28,10 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, help="Repeats a random choice.")] = None,
     rto: Annotated[str, typer.Option(help="How long the recovery may take, such as 10m.")] = "",
     max_age: Annotated[str, typer.Option(help="How old the checkpoint may be, such as 1h.")] = "",
-    verify: Annotated[bool, typer.Option("--verify", help="Also have the second reader compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Also compare with the independent reader.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """One restore drill, here: choose a checkpoint, recover it to a scratch place, check, remove, judge.
+    """Run one restore drill here: choose a checkpoint, recover it to a scratch place, check, remove, judge.
 
     Exit status: 0 = PASSED, 1 = TIMED_OUT, 2 = FAILED, 3 = COULD_NOT_RUN.
     """
@@ -44,13 +44,13 @@ def run(
 
     settings = load_settings()
     given = {"checkpoints": checkpoints, "spec": spec, "parallelism": parallelism, "choose": choose}
-    wished = wished_plan(settings, plan, {**given, "rto": rto, "max_age": max_age}, verify=verify)
+    chosen = overridden_plan(settings, plan, {**given, "rto": rto, "max_age": max_age}, verify=verify)
     with (
         open_repository(settings) as repository,
         SparkWorkers(resource_limits.bounded(settings)) as workers,
         PhaseBars() as bars,
     ):
-        drill = run_drill(repository, settings, wished, by_this_process(seed), workers, bars)
+        drill = run_drill(repository, settings, chosen, by_this_process(seed), workers, bars)
     print_json(value_of(drill)) if as_json else typer.echo(as_text(drill))
     assert drill.result is not None, "a drill that was run has a result"
     raise typer.Exit(EXIT_CODES[drill.result])
@@ -63,7 +63,7 @@ def list_drills(
     stale: Annotated[bool, typer.Option("--stale", help="Exit status 1 if a plan's last success is too old.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """The history, newest first, and how old the last success of each plan in the drills' file is."""
+    """List the history, newest first, and the age of the last success of each plan in the drills' file."""
     from cdr_core.drill.drill_view import as_json as value_of
     from cdr_core.drill.drill_view import as_line
     from cdr_core.drill.history import plan_statuses
@@ -91,7 +91,7 @@ def list_drills(
 def show(
     drill: Annotated[str, typer.Argument(metavar="DRILL", help="Id of the drill.")], as_json: JsonFlag = False
 ) -> None:
-    """One drill: every check with its sentence, what a failure means and what to do."""
+    """Show one drill: every check with its result, the meaning of a failure and the next step."""
     from cdr_core.drill.drill_view import as_json as value_of
     from cdr_core.drill.drill_view import as_text
 
@@ -102,7 +102,7 @@ def show(
 
 @app.command("plans")
 def plans(as_json: JsonFlag = False) -> None:
-    """The plans in the drills' file; exit status 3 if one of them cannot be used."""
+    """List the plans in the drills' file; exit status 3 if one of them cannot be used."""
     from cdr_core.drill.plans import load_plans
 
     settings = load_settings()
@@ -131,8 +131,8 @@ def plans(as_json: JsonFlag = False) -> None:
         raise typer.Exit(3)
 
 
-def wished_plan(settings: Settings, name: str, given: dict[str, str], *, verify: bool = False) -> DrillPlan:
-    """The plan of this name with what was given instead of its own; without a name, what was given is all."""
+def overridden_plan(settings: Settings, name: str, given: dict[str, str], *, verify: bool = False) -> DrillPlan:
+    """Return the plan of this name, overridden by the given options; without a name, the options are the plan."""
     from cdr_core.drill.plan_overrides import with_wishes
     from cdr_core.drill.plans import load_plans
 

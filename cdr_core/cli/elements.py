@@ -25,11 +25,11 @@ def elements(
     parallelism: Annotated[str, typer.Option("--parallelism", help="Owners at 2, slow=2 or same.")] = "same",
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most this many; 0 = all.")] = 0,
     replace_text: Annotated[
-        bool, typer.Option("--replace-text", help="Show what is no text (half a surrogate pair) as U+FFFD.")
+        bool, typer.Option("--replace-text", help="Show invalid text (half a surrogate pair) as U+FFFD.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Every in-flight element in channel order."""
+    """Print every in-flight element in channel order."""
     from cdr_core.channels.element_reader import OWNER, element_batches, element_schema
 
     plan = _plan(checkpoint, spec, parallelism)
@@ -57,12 +57,12 @@ def _plan(checkpoint: str, spec: str, parallelism: str) -> Plan:
     from cdr_core.planning.parallelism import parse_parallelism
     from cdr_core.planning.plan import make_plan
 
-    wish, parsed = parse_parallelism(parallelism), parse_spec(read_spec(spec))
-    return make_plan(open_checkpoint(checkpoint), parsed, wish, 1 << 62)
+    requested, parsed = parse_parallelism(parallelism), parse_spec(read_spec(spec))
+    return make_plan(open_checkpoint(checkpoint), parsed, requested, 1 << 62)
 
 
 def _lines(plan: Plan, number: int, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """One after another: a batch of them at once would take many times the batch's memory."""
+    """Yield lines one after another: those of a whole batch would take many times the batch's memory."""
     from cdr_core.flink.decode.render import json_fields
 
     channel = plan.channels[number]

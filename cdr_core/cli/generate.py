@@ -42,7 +42,7 @@ def generate(
     buffer: Annotated[str, typer.Option("--buffer", help="A network buffer, the longest chunk.")] = "32KiB",
     as_json: JsonFlag = False,
 ) -> None:
-    """A checkpoint in Flink's format with in-flight records, no Flink needed.
+    """Generate a checkpoint in Flink's format with in-flight records, no Flink needed.
 
     Records of hash exchanges wait where their key belongs, those of custom ones anywhere. Forward, rescale and
     broadcast exchanges, and their neighbours at the same operator, have none, as in Flink.
@@ -96,21 +96,23 @@ def _spread(partitioner: Partitioner) -> Spread:
 
 
 def _parallelism(spec: JobSpec, text: str, upstream: int) -> dict[str, int]:
-    """Of every operator of the spec; ``upstream`` is that of operators which are no exchange's downstream."""
+    """Return the parallelism of every operator of the spec; ``upstream`` applies to operators that are no exchange's
+    downstream.
+    """
     from cdr_core.planning.parallelism import parse_parallelism
 
-    wish = parse_parallelism(text)
+    requested = parse_parallelism(text)
     operators = dict.fromkeys(name for e in spec.exchanges for name in (e.upstream, e.downstream))
     downstream = {exchange.downstream for exchange in spec.exchanges}
-    found = dict(wish.by_operator)
+    found = dict(requested.by_operator)
     for name in operators:
         if upstream and name not in downstream:
             found[name] = upstream
-        elif wish.everywhere is not None:
-            found[name] = wish.everywhere
+        elif requested.everywhere is not None:
+            found[name] = requested.everywhere
         elif name not in found:
             raise Refused(
-                f"--parallelism {text} says nothing of operator {name}", hint=f"add {name}=3, or give a number"
+                f"--parallelism {text} does not include operator {name}", hint=f"add {name}=3, or give a number"
             )
     return found
 
@@ -140,7 +142,7 @@ def _show(path: str, generated: Generated, as_json: bool) -> None:
     value: dict[str, Any] = {
         "path": path,
         "totals": totals,
-        **totals,  # where they were before there were totals, as inspect has them
+        **totals,  # also at the top level, as before totals existed, like inspect
         "files": generated.files + 1,
         "exchanges": [asdict(exchange) for exchange in exchanges],
     }

@@ -1,4 +1,4 @@
-"""Where a generated checkpoint goes: a local directory or a prefix on S3; whole when it is published, else nothing."""
+"""The output of generate: a local directory or a prefix on S3; complete when it is published, otherwise removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """The files of a checkpoint that are all there when the block ends, or none: a failure takes them away again."""
+    """The files of a checkpoint: all exist when the block ends, or none, because a failure removes them."""
 
     address: str
 
@@ -31,24 +31,24 @@ class Output(Protocol):
     ) -> None: ...
 
     def create(self, name: str) -> Stream:
-        """A new file of this name, open until it settles."""
+        """Return a new file of this name, open until it settles."""
 
     def settle(self) -> None:
-        """All files are whole and durable: nothing may name one that a crash can still cut short."""
+        """Make all files complete and durable, so that a crash cannot truncate a file that is named."""
 
     def publish(self, metadata: bytes) -> None:
-        """The metadata comes last: before it there is no checkpoint, with it there is a whole one."""
+        """Write the metadata last: without it there is no checkpoint, with it a complete one."""
 
 
 def new_output(directory: str) -> Output:
-    """Refuses a place that holds something already."""
+    """Return the output for a directory; refuse one that is not empty."""
     place = canonical(directory)
     if place.startswith("s3://"):
         return NewObjects(place.rstrip("/"))
     if not is_local(place):
         raise Refused(f"{directory} is neither a local directory nor on s3://", hint="give one that is")
     path = Path(place).expanduser().absolute()
-    with _explained(path):
+    with _as_cdr_error(path):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Refused(f"{path} exists and is not empty", hint="give a new directory")
     return NewFiles(path)
@@ -57,11 +57,11 @@ def new_output(directory: str) -> Output:
 def _publish(address: str, metadata: bytes) -> None:
     uri = join(address, METADATA_FILE)
     if not storage_for(uri).create(uri, metadata):
-        raise Refused(f"{uri} appeared meanwhile", hint="give a directory that nobody else writes to")
+        raise Refused(f"{uri} appeared meanwhile", hint="give a directory that no other process writes to")
 
 
 class NewObjects:
-    """See :class:`Output`. Parts go up while later bytes are still being made; each open object holds one part."""
+    """An :class:`Output` on S3. Parts are uploaded while later bytes are made; each open object holds one part."""
 
     def __init__(self, address: str) -> None:
         from cdr_core.storage.s3 import S3Storage
@@ -109,19 +109,19 @@ class NewFiles:
         self._files: dict[Path, BinaryIO] = {}
 
     def __enter__(self) -> NewFiles:
-        with _explained(self._directory):
+        with _as_cdr_error(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
         return self
 
     def create(self, name: str) -> Stream:
         path = self._directory / name
-        with _explained(path):
+        with _as_cdr_error(path):
             self._files[path] = path.open("xb")
         return _Written(path, self._files[path])
 
     def settle(self) -> None:
         for path, file in self._files.items():
-            with _explained(path):
+            with _as_cdr_error(path):
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
@@ -144,19 +144,19 @@ class NewFiles:
 
 
 class _Written:
-    """A file whose failures are one sentence."""
+    """A file whose failures are errors of cdr."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
 
     def write(self, data: bytes, /) -> None:
-        with _explained(self._path):
+        with _as_cdr_error(self._path):
             self._file.write(data)
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn an operating-system error into one sentence."""
+def _as_cdr_error(path: Path) -> Iterator[None]:
+    """Turn an operating-system error into an error of cdr."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``cdr inspect``: what is in a checkpoint, without reading its payload; with a spec also the decoded counts."""
+"""``cdr inspect``: the contents of a checkpoint, without reading its payload; with a spec also the decoded counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def inspect(
     spec: Annotated[str, typer.Option("--spec", help="A job spec, to count elements and records.")] = "",
     as_json: JsonFlag = False,
 ) -> int:
-    """What is in a checkpoint: its age, what is in flight where, skew, and what stands in the way of a rescale."""
+    """Show the contents of a checkpoint: its age, in-flight data, skew, and what blocks a rescale."""
     from cdr_core.cli.inspect_text import text_of
 
     failed: list[int] = []
@@ -46,14 +46,14 @@ def inspect(
 
 
 def _exit_code(failed: list[int], asked: int) -> int:
-    """What all have in common is the answer; where only some cannot be shown, those are unreadable to who asked."""
+    """Return the exit code that all failures share; if only some checkpoints failed, that of unreadable input."""
     if not failed:
         return 0
     return failed[0] if len(failed) == asked and len(set(failed)) == 1 else Unreadable.exit_code
 
 
 def describe(path: str, spec: str) -> dict[str, Any]:
-    """One checkpoint as a value."""
+    """Return one checkpoint as a value."""
     from cdr_core.channels.channel_source import open_checkpoint
     from cdr_core.cli.rescale_blockers import blocks_of, undescribed
 
@@ -79,7 +79,7 @@ def describe(path: str, spec: str) -> dict[str, Any]:
 
 
 def _sum_up(value: dict[str, Any]) -> None:
-    """Totals and the largest channels; bytes that are not known of one channel are not known of all."""
+    """Add totals and the largest channels; bytes unknown for one channel are unknown in total."""
     tables = [
         (operator["uid"] or operator["name"] or operator["id"], table)
         for operator in value["operators"]
@@ -100,9 +100,9 @@ def _sum_up(value: dict[str, Any]) -> None:
 
 
 def _age(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Flink stores no time of its own in a checkpoint; its `_metadata` is written last, so that object's time serves.
+    """Return the checkpoint's age by the time of its `_metadata`, which is written last; Flink stores no time itself.
 
-    A copy has the time of copying. A clock that is behind the storage's makes no checkpoint younger than now.
+    A copy has the time of copying. A clock behind the storage's never makes the age negative.
     """
     from cdr_core.storage import storage_for
 

@@ -22,7 +22,7 @@ from cdr_core.planning.parallelism import SAME, parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
 
 UNSPLIT = 1 << 62
-"""Nothing is split here."""
+"""A split size that no channel reaches."""
 
 Longs = npt.NDArray[np.int64]
 
@@ -49,16 +49,16 @@ def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> Non
     records = np.zeros(len(plan.channels), np.int64)
     np.add.at(records, of[ledger.lines], ledger.sums[:, RECORDS].astype(np.int64))
     for number, exchange in enumerate(exchanges):
-        mine = np.flatnonzero(plan.channels.exchange == number)
-        exchange["records"], exchange["bytes"] = int(records[mine].sum()), int(size[mine].sum())
+        members = np.flatnonzero(plan.channels.exchange == number)
+        exchange["records"], exchange["bytes"] = int(records[members].sum()), int(size[members].sum())
         other = plan.channels.exchange[of[ledger.other_lines]] == number
         exchange["others"] = {
             KIND_NAMES[kind]: int(ledger.other_counts[other & (ledger.other_kinds == kind)].sum())
             for kind in np.unique(ledger.other_kinds[other]).tolist()
         }
-        ends = {"up": plan.channels.up[mine], "down": plan.channels.down[mine]}
-        rows = Rows(Table({**ends, "records": records[mine], "bytes": size[mine]}, len(mine)))
-        largest = np.argsort(-size[mine], kind="stable")[:LARGEST]
+        ends = {"up": plan.channels.up[members], "down": plan.channels.down[members]}
+        rows = Rows(Table({**ends, "records": records[members], "bytes": size[members]}, len(members)))
+        largest = np.argsort(-size[members], kind="stable")[:LARGEST]
         exchange["channels"], exchange["largest"] = rows, [rows[place] for place in largest.tolist()]
     value["exchanges"] = exchanges
     inputs = scanned.channels["input_size"]
@@ -72,13 +72,13 @@ def add_decoded(value: dict[str, Any], checkpoint: Checkpoint, spec: str) -> Non
 def _correct(checkpoint: Checkpoint, plan: Plan, operators: list[dict[str, Any]], held: Mapping[Side, Longs]) -> None:
     """Replace the sizes that handles announce by those that were read; ``held`` has them by channel of the plan.
 
-    A channel that no exchange covers was not read: it is there only if its handle announces empty chunks.
+    A channel that no exchange covers was not read: it is here only if its handle announces empty chunks.
     """
     tables = {operator["id"]: dict(zip(Side, operator["channels"].tables, strict=True)) for operator in operators}
     for number, exchange in enumerate(plan.exchanges):
-        mine = np.flatnonzero(plan.channels.exchange == number)
+        members = np.flatnonzero(plan.channels.exchange == number)
         for side in Side:
             operator, _ = exchange.end(side)
             columns = checkpoint.columns(operator, side)
-            rows = exchange.rows_of(columns, plan.channels.up[mine], plan.channels.down[mine])
-            tables[operator][side].numbers("bytes")[rows[rows >= 0]] = held[side][mine][rows >= 0]
+            rows = exchange.rows_of(columns, plan.channels.up[members], plan.channels.down[members])
+            tables[operator][side].numbers("bytes")[rows[rows >= 0]] = held[side][members][rows >= 0]

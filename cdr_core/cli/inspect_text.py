@@ -15,24 +15,24 @@ MOST_BARS = 16
 """Rows of one group; of more, the largest are shown and the rest is summed up."""
 
 MOST_CHANNELS = 256
-"""Channels of one side of an operator; of more, the text says that bars show sums of them."""
+"""Channels of one side of an operator; beyond it, the bars show sums, and the text notes that."""
 
 UNFIT = "announced sizes do not fit the chunks"
-"""Said in place of a number that cannot be true."""
+"""Shown in place of an impossible number."""
 
 NOTHING = (
     "no operator has channel state: nothing was in flight, the checkpoint was an aligned one, or it could not be "
     "unaligned (Flink switches that off for an input that is broadcast or pointwise: forward, rescale; 2.3 also for "
     "one with a custom partitioner)"
 )
-"""Why there may be nothing to recover."""
+"""Possible reasons why there is nothing to recover."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def text_of(value: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one checkpoint."""
+    """Yield the lines of one checkpoint."""
     totals = value["totals"]
     channels = sum(len(operator["channels"]) for operator in value["operators"])
     records = f"{totals['records']:,} records, " if "records" in totals else ""
@@ -74,7 +74,7 @@ def _exchange(exchange: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _operator(operator: Mapping[str, Any], *, brief: bool) -> Iterator[str]:
-    """Where a spec explains the bytes an operator is one line; else its bars are all there is to see."""
+    """Yield an operator: one line if a spec describes its bytes, otherwise with bars."""
     name = _short(operator["uid"] or operator["name"] or operator["id"])
     if not brief:
         yield ""
@@ -95,7 +95,7 @@ def _operator(operator: Mapping[str, Any], *, brief: bool) -> Iterator[str]:
 
 
 def bars(rows: list[tuple[str, int, str]]) -> Iterator[str]:
-    """Label, bar, bytes and a note per row; of many rows the largest."""
+    """Yield label, bar, bytes and a note per row; of many rows the largest."""
     most = max((held for _, held, _ in rows), default=0)
     shown = rows if len(rows) <= MOST_BARS else sorted(rows, key=lambda row: -row[1])[:MOST_BARS]
     for label, held, note in shown:
@@ -106,13 +106,13 @@ def bars(rows: list[tuple[str, int, str]]) -> Iterator[str]:
 
 
 def bar(value: int, most: int) -> str:
-    """A bar of at most ``BAR`` cells, exact to an eighth of one; what is not nothing is never invisible."""
+    """Return a bar of at most ``BAR`` cells, exact to an eighth of one; any value above 0 is visible."""
     eighths = max(round(8 * BAR * value / most), 1) if value else 0
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 def skew(loads: Iterable[int]) -> str:
-    """The largest share over the mean one; said where there is more than one."""
+    """Return the largest share over the mean one as text; empty for a single share."""
     values = list(loads)
     mean = sum(values) / len(values) if values else 0
     return f", skew {max(values) / mean:.1f}×" if len(values) > 1 and mean else ""
@@ -150,7 +150,7 @@ def _heading(text: str, below: list[Any]) -> Iterator[str]:
 
 
 def size(count: int) -> str:
-    """Bytes in the largest unit that leaves a digit before the point."""
+    """Return bytes in the largest unit that leaves a digit before the point."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -164,7 +164,7 @@ def _size(count: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units that say something: 3 h 12 min."""
+    """Return the duration in its two largest units: 3 h 12 min."""
     left = round(seconds)
     parts: list[str] = []
     for length, unit in _SPANS:

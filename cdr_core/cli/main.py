@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how an error becomes one sentence and an exit code.
+"""The command line: its commands, and the message and exit code of every error.
 
 Heavy libraries are imported inside the commands that need them, so that ``cdr --help`` answers at once.
 """
@@ -62,7 +62,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def run() -> NoReturn:
-    """Entry point: every way to fail is one sentence on stderr and a documented exit code."""
+    """Run the command line: every failure is one sentence on stderr and a documented exit code."""
     try:
         outcome = app(standalone_mode=False, prog_name="cdr")
         sys.exit(outcome if isinstance(outcome, int) else 0)
@@ -81,7 +81,7 @@ def run() -> NoReturn:
 
 
 def _sentence(error: typer.TyperException) -> str:
-    """What is wrong with the command line; empty where the help was the answer."""
+    """Return what is wrong with the command line; empty if only the help was requested."""
     message = getattr(error, "format_message", None)
     return str(message() if message is not None else error).strip()
 

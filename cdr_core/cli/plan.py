@@ -1,4 +1,4 @@
-"""``cdr plan``: what a recovery would do, before anything is done: who gets how much, and all that is refused."""
+"""``cdr plan``: predict a recovery before anything is done: the share of each new subtask, and all refusals."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from cdr_core.settings import Settings
 
 COUNTED_UP_TO = 256 * 1000 * 1000
-"""Bytes in flight up to which every record is looked at unless the user says otherwise: a few seconds."""
+"""Bytes in flight up to which every record is read unless the user decides otherwise: a few seconds."""
 MEASURED_FROM = 64 * 1024 * 1024
-"""Bytes in flight. Smaller recoveries say more about the start of Spark than about speed."""
+"""Bytes in flight. The time of smaller recoveries is mostly the start of Spark."""
 MEASURED_LAST = 5
 """Recoveries whose median speed counts."""
 
@@ -38,10 +38,10 @@ def plan(
     spec: Annotated[str, typer.Option("--spec", help="The job spec: a YAML file.")],
     parallelism: Annotated[str, typer.Option("--parallelism", help="2, slow=2,gen=3 or same.")],
     to: Annotated[str, typer.Option("--to", help=f"The target, to see whether it is refused: {TARGETS}.")] = "",
-    exact: Annotated[bool, typer.Option("--exact", help="Look at every record, however many there are.")] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Look at no record.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Read every record, however many there are.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Read no record.")] = False,
     throughput: Annotated[
-        str, typer.Option("--throughput", help="Bytes a second to reckon with, such as 100MB; else as measured.")
+        str, typer.Option("--throughput", help="Bytes a second to assume, such as 100MB; else as measured.")
     ] = "",
     trust_key: Annotated[
         bool, typer.Option("--trust-key", help="Do not refuse a key that nothing in the checkpoint proves.")
@@ -50,7 +50,7 @@ def plan(
 ) -> int:
     """What if: per new subtask records, bytes, spill and time; and everything that is refused, not only the first.
 
-    Up to 256 MB in flight every record is looked at. Beyond that, or with --estimate, the bytes of channels whose
+    Up to 256 MB in flight every record is read. Beyond that, or with --estimate, the bytes of channels whose
     records get different owners are split evenly. Split points are not shown: the phase read finds them.
     """
     from cdr_core.cli.plan_text import text_of
@@ -83,10 +83,10 @@ def describe(
     trust_key: bool = False,
     with_channels: bool = True,
 ) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
-    """The what-if as a value, and its refusals; a checkpoint that cannot be read is an error.
+    """Return the what-if as a value, and its refusals; a checkpoint that cannot be read raises.
 
-    ``exact``: whether every record is looked at; ``None`` if there are not too many. ``with_channels``: whether each
-    new subtask lists its virtual channels, which the text does not show.
+    ``exact``: every record is read; ``None`` = if there are not too many. ``with_channels``: each new subtask lists its
+    virtual channels, which the text does not show.
     """
     from cdr_core.channels.channel_source import open_checkpoint
     from cdr_core.channels.record_counts import count_records, plan_sizes
@@ -137,31 +137,31 @@ def describe(
 
 
 def _examine(checkpoint: Checkpoint, spec: str, parallelism: str, settings: Settings) -> Examined:
-    """The plan as far as it goes; a wish or a spec that is none leaves a plan of the rest."""
+    """Return the plan as far as it goes; an invalid parallelism or spec leaves a plan of the rest."""
     from cdr_core.planning.job_spec import JobSpec, examine_spec, read_spec
     from cdr_core.planning.parallelism import SAME, parse_parallelism
     from cdr_core.planning.plan import Examined, examine
 
     refused: list[CdrError] = []
-    wish = parse_parallelism(SAME)
+    requested = parse_parallelism(SAME)
     try:
-        wish = parse_parallelism(parallelism)
+        requested = parse_parallelism(parallelism)
     except Refused as error:
         refused.append(error)
     try:
         parsed, found = examine_spec(read_spec(spec))
     except Refused as error:
         refused.append(error)
-        # Without any spec all in-flight data is unlisted, which says nothing new.
-        return Examined(examine(checkpoint, JobSpec("", (), ""), wish, settings.split_size).plan, tuple(refused))
-    examined = examine(checkpoint, parsed, wish, settings.split_size)
+        # Without any spec all in-flight data is unlisted, which adds no information.
+        return Examined(examine(checkpoint, JobSpec("", (), ""), requested, settings.split_size).plan, tuple(refused))
+    examined = examine(checkpoint, parsed, requested, settings.split_size)
     return Examined(examined.plan, tuple({str(e): e for e in (*refused, *found, *examined.refusals)}.values()))
 
 
 def _target_refusals(
     request: RecoveryRequest, settings: Settings, evidence: tuple[ExchangeEvidence, ...], *, alone: bool
 ) -> list[CdrError]:
-    """What the target refuses; where nothing else is refused, also all that ``cdr recover`` would refuse."""
+    """Return the refusals of the target; if nothing else is refused, also all those of ``cdr recover``."""
     from cdr_core.commit.sinks import sink_for
     from cdr_core.recovery.recovery_request import check
 
@@ -178,7 +178,7 @@ def _target_refusals(
 def _other_state(
     checkpoint: Checkpoint, spec: str, parallelism: str, to: str
 ) -> tuple[dict[str, Any] | None, tuple[CdrError, ...]]:
-    """Where the target is a checkpoint: what becomes of state that is not in flight, and all that forbids it."""
+    """Return, for a checkpoint as the target, the treatment of other state, and all that blocks it."""
     kind = KINDS.get(to.partition(":")[0])
     if kind is None or not kind.is_checkpoint:
         return None, ()
@@ -187,10 +187,10 @@ def _other_state(
     from cdr_core.planning.parallelism import new_parallelism, parse_parallelism
 
     try:
-        wished = new_parallelism(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(parallelism))
+        wanted = new_parallelism(checkpoint, parse_spec(read_spec(spec)), parse_parallelism(parallelism))
     except CdrError:
-        return None, ()  # refused already, by whoever looked at the spec and the wish
-    refusals, fates = examine(checkpoint, wished)
+        return None, ()  # refused already, with the spec and the parallelism
+    refusals, fates = examine(checkpoint, wanted)
     return fates.to_json(), refusals
 
 
@@ -264,14 +264,14 @@ def _numbers(
 
 
 def _labels(checkpoint: Checkpoint) -> dict[str, str]:
-    """What an operator is called; by its id where another one is called the same."""
+    """Return the operators' labels; the id where two have the same."""
     operators = checkpoint.metadata.operators
     times = Counter(operator.label for operator in operators)
     return {o.operator_id: o.label if times[o.label] == 1 else o.operator_id for o in operators}
 
 
 def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
-    """Of each new subtask the virtual channels that may bring it something, and how many bytes."""
+    """Return, per new subtask, the virtual channels that may give it records, and how many bytes."""
     import numpy as np
 
     from cdr_core.cli.rows import Rows, Table
@@ -283,15 +283,15 @@ def _channels_by_subtask(planned: Plan, outlook: Outlook) -> list[Rows]:
     names, shares = np.array([exchange.name for exchange in planned.exchanges], object), outlook.shares(planned)
     found = []
     for begin, end in pairwise(bounds.tolist()):
-        mine = order[begin:end]
-        of = channels.of_lines(mine)
+        members = order[begin:end]
+        of = channels.of_lines(members)
         fields = {
             "exchange": names[channels.exchange[of]],
             **{name: getattr(channels, name)[of] for name in ("up", "down", "new_up")},
             "ambiguous": channels.owner_count[of] > 1,
-            "bytes": shares[mine],
+            "bytes": shares[members],
         }
-        found.append(Rows(Table(fields, len(mine))))
+        found.append(Rows(Table(fields, len(members))))
     return found
 
 
@@ -306,12 +306,12 @@ def _spill_warnings(outlook: Outlook, planned: Plan, settings: Settings) -> list
 
 
 def _missing_warnings(state: Mapping[str, Any] | None) -> list[str]:
-    """Files outside, without which a checkpoint that is published all the same cannot be restored."""
-    said = {"missing": "are not there", "unknown": "lie where cdr cannot look"}
+    """Return warnings about files outside without which Flink cannot restore the published checkpoint."""
+    phrases = {"missing": "are not there", "unknown": "lie where cdr cannot look"}
     return [
         f"{len(paths):,} of the files outside that the new checkpoint needs {what}, such as {paths[0]}; without them "
         "Flink cannot restore it"
-        for name, what in said.items()
+        for name, what in phrases.items()
         if state and (paths := state[name])
     ]
 
@@ -341,7 +341,7 @@ def _given_speed(text: str) -> Speed:
 
 
 def _measured_speed(settings: Settings) -> Speed:
-    """The median of the last large recoveries of this database; an assumption where there are none."""
+    """Return the median of the last large recoveries of this database; an assumption if there are none."""
     from pathlib import Path
 
     from cdr_core.metadata import Repository

@@ -15,7 +15,7 @@ LONGEST_LINE = 2 * WIDTH
 
 
 def text_of(value: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a what-if."""
+    """Yield the lines of a what-if."""
     totals = value["totals"]
     yield f"{value['path']} at parallelism {value['parallelism']}"
     records = f"{totals['records']:,} records, " if totals["records"] is not None else ""
@@ -48,14 +48,14 @@ def _exchange(exchange: Mapping[str, Any]) -> Iterator[str]:
         f"{exchange['downstream']} gate {exchange['gate']} {_change(exchange['down'])} "
         f"of at most {exchange['max_parallelism']}"
     )
-    looked = "none is looked into" if not exchange["ambiguous"] else ""
-    looked = looked or f"{exchange['ambiguous']:,} are looked into ({size(exchange['ambiguous_bytes'])})"
+    looked = "none must be decoded" if not exchange["ambiguous"] else ""
+    looked = looked or f"{exchange['ambiguous']:,} must be decoded ({size(exchange['ambiguous_bytes'])})"
     yield f"    {exchange['channels']:,} channels, {size(exchange['bytes'])}; {looked}"
     yield from evidence_lines(exchange["evidence"])
 
 
 def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
-    """How far key and types are proven, and what records look like when they are read with these types."""
+    """Yield the evidence for key and types, and sample records decoded with these types."""
     for claim in ("key", "types"):
         if finding := evidence[claim]:
             proven = "proven" if finding["proven"] else "unproven"

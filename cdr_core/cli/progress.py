@@ -21,9 +21,9 @@ from cdr_core.metadata.progress import rest_s
 from cdr_core.runtime.driver import Progress as PhaseProgress
 
 LINE_SECONDS = 1.0
-"""How often a log gets a line while a phase runs."""
+"""Seconds between lines of a log while a phase runs."""
 UNITS_A_LINE = 8
-"""So many units under way are named in it."""
+"""Running units that such a line names."""
 
 
 class PhaseBars:
@@ -56,7 +56,7 @@ class PhaseBars:
             self._bars.stop()
 
     def say(self, text: str) -> None:
-        """A line beside the bars."""
+        """Print a line beside the bars."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)  # a log has no width
 
     def __call__(self, progress: PhaseProgress) -> None:
@@ -70,7 +70,7 @@ class PhaseBars:
         self._bars.update(
             self._tasks[progress.phase],
             completed=progress.bytes,
-            total=progress.bytes if over else progress.bytes_total,  # what was announced is about right, not exact
+            total=progress.bytes if over else progress.bytes_total,  # announced sizes are approximate
             units=f"{progress.units_done}/{progress.units_total}",
         )
 
@@ -88,7 +88,7 @@ class PhaseBars:
 
 
 def _units(progress: PhaseProgress) -> str:
-    """Those under way that need longest, each with what is done of it."""
+    """Return the running units that need longest, each with its progress."""
     slowest = sorted(progress.running.items(), key=lambda each: -(each[1].eta_s or 0.0))[:UNITS_A_LINE]
     texts = []
     for name, unit in slowest:
@@ -99,7 +99,7 @@ def _units(progress: PhaseProgress) -> str:
 
 
 def _left(progress: PhaseProgress, seconds: float) -> int:
-    """Seconds that the rest takes if it goes on like this."""
+    """Return the seconds that the rest takes at this speed."""
     rest = max((progress.bytes_total or 0) - progress.bytes, 0)
     at_this_pace = rest_s(rest, progress.running.values())
     return round(seconds * rest / progress.bytes if at_this_pace is None else at_this_pace)

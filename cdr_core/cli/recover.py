@@ -25,7 +25,7 @@ def recover(
     checkpoint_interval: Annotated[str, typer.Option(help="A recovery checkpoint this often, such as 10s.")] = "",
     on_corrupt: Annotated[
         str,
-        typer.Option(help="A damaged channel: fail, or quarantine what is behind the damage and recover the rest."),
+        typer.Option(help="A damaged channel: fail, or quarantine its end from the damage on and recover the rest."),
     ] = "fail",
     drop_records: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ def recover(
 ) -> None:
     """Run the five phases here.
 
-    The same checkpoint and target again resumes, or returns the stored result.
+    Running the same command again resumes the recovery, or returns its stored result.
     """
     from cdr_core.planning.drain_order import parse_order
     from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
@@ -96,7 +96,7 @@ def resume(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a recovery after a crash or a failure, the way it was begun; one that is done returns its result."""
+    """Resume a recovery after a crash or a failure, with its own options; a finished one returns its result."""
     from cdr_core.recovery.recovery_request import create_in, request_of
 
     if (parallelism or on_corrupt or trust_key) and not replace:
@@ -116,7 +116,7 @@ def resume(
 
 
 def _token() -> str:
-    """Tells this start-over from every other one."""
+    """Return a token that identifies this start-over."""
     return f"shell-{uuid.uuid4().hex}"
 
 
@@ -210,7 +210,7 @@ def _as_text(summary: dict[str, Any]) -> str:
 
 
 def _unproven(exchanges: list[dict[str, Any]]) -> str:
-    """What the verdict takes from the job spec on trust, a line per exchange and claim."""
+    """Return the unproven claims of the job spec, a line per exchange and claim."""
     return "".join(
         f"\n  {claim}: {finding['from']}, unproven (exchange {exchange['name']}: {finding['reason']})"
         for exchange in exchanges
@@ -220,7 +220,7 @@ def _unproven(exchanges: list[dict[str, Any]]) -> str:
 
 
 def _missing(paths: list[str] | None) -> str:
-    """What Flink will look for in vain."""
+    """Return a note about files that Flink will not find."""
     if not paths:
         return ""
     return f"\n  missing  {len(paths):,} files outside, without which Flink cannot restore it, such as {paths[0]}"

@@ -1,4 +1,4 @@
-"""``cdr list``, ``cdr status``, ``cdr receipt``: looking at recoveries."""
+"""``cdr list``, ``cdr status``, ``cdr receipt``, ``cdr cancel``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def list_recoveries(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many, newest first.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    """All recoveries, newest first."""
+    """List all recoveries, newest first."""
     with open_repository(load_settings()) as repository:
         found = repository.recoveries(limit=limit)
         if as_json:
@@ -37,7 +37,7 @@ def list_recoveries(
 
 
 def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
-    """How far a recovery is."""
+    """Show the progress of a recovery."""
     with open_repository(load_settings()) as repository:
         value = status_of(repository, recovery)
     if as_json:
@@ -57,7 +57,7 @@ def status(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
 
 
 def receipt(recovery: RecoveryId, as_json: JsonFlag = False) -> None:
-    """The receipt of a published recovery."""
+    """Print the receipt of a published recovery."""
     with open_repository(load_settings()) as repository:
         value = repository.receipt(recovery)
         state = repository.recovery(recovery).state
@@ -87,7 +87,7 @@ def cancel(
 
 
 def status_of(repository: Repository, recovery_id: str) -> dict[str, Any]:
-    """A recovery's state as the interface has it."""
+    """Return a recovery's state, with the names of the API."""
     from cdr_core.metadata.progress import phase_status
 
     recovery, now = repository.recovery(recovery_id), datetime.now(UTC)
@@ -114,7 +114,7 @@ def _left(phase: dict[str, Any]) -> str:
 
 
 def _unit(unit: dict[str, Any]) -> str:
-    """One unit under way; for spill and drain it is a new subtask."""
+    """Return one running unit as text; for spill and drain it is a new subtask."""
     whole = "" if unit["bytes_total"] is None else f" of {unit['bytes_total']:,}"
     return f"{unit['unit']}  {unit['records']:,} records, {unit['bytes']:,}{whole} bytes{_left(unit)}"
 

@@ -1,4 +1,4 @@
-"""The command that gets a failed recovery further, printed so that it can be run as it stands."""
+"""The command that continues a failed recovery, printed so that it can be copied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPLACE = "--replace"
 
 
 def remedy_command(error: CdrError, arguments: Sequence[str]) -> str | None:
-    """What to run instead of ``cdr ARGUMENTS``; ``None`` if no other option of a recovery helps."""
+    """Return the command to run instead of ``cdr ARGUMENTS``; ``None`` if no other option of a recovery helps."""
     if not error.remedy:
         return None
     match [*arguments]:
@@ -26,7 +26,7 @@ def remedy_command(error: CdrError, arguments: Sequence[str]) -> str | None:
 
 
 def _command(name: str, words: Sequence[str], options: Sequence[str]) -> str | None:
-    """The words with the options that they lack; a value of ``--on-corrupt`` gives way to the remedy's."""
+    """Return the words with the missing options added; a value of ``--on-corrupt`` is replaced by the remedy's."""
     kept = [*words]
     if any(option.startswith(ON_CORRUPT) for option in options):
         kept = [word for word in kept if not word.startswith(f"{ON_CORRUPT}=")]

@@ -1,4 +1,4 @@
-"""What stands in the way of another parallelism: from the metadata alone, and with a spec what a plan would refuse."""
+"""Blockers of another parallelism: from the metadata alone, and with a spec the refusals of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cdr_core.planning.job_spec import Exchange, JobSpec
 
 
 class Kind(StrEnum):
-    """Why something cannot be moved."""
+    """The kind of a blocker."""
 
     NEEDS_SPEC = "needs-spec"
     FINISHED = "finished"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 def blocks_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """What the metadata shows."""
+    """Return the blockers that the metadata shows."""
     found: list[dict[str, Any]] = []
     for operator in checkpoint.metadata.operators:
         found += _finished(operator)
@@ -38,7 +38,7 @@ def blocks_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 
 def undescribed(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """In-flight data of described operators, which only a spec explains."""
+    """Return in-flight data of described operators, which needs a spec."""
     found = []
     for operator in operators:
         label = operator["uid"] or operator["name"] or operator["id"]
@@ -50,7 +50,7 @@ def undescribed(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def refusals(checkpoint: Checkpoint, spec: JobSpec) -> list[dict[str, Any]]:
-    """What a plan refuses, exchange by exchange, when either end's parallelism changes to the nearest other one."""
+    """Return a plan's refusals, exchange by exchange, when either end's parallelism changes by one."""
     found: dict[str, dict[str, Any]] = {}
     for exchange in spec.exchanges:
         for parallelism in _changes(checkpoint, exchange):
@@ -63,7 +63,7 @@ def refusals(checkpoint: Checkpoint, spec: JobSpec) -> list[dict[str, Any]]:
 
 
 def _changes(checkpoint: Checkpoint, exchange: Exchange) -> Iterator[dict[str, int]]:
-    """Parallelism by operator id with one end changed; an operator that can only run alone does not change."""
+    """Yield parallelism by operator id with one end changed; an operator at its only possible parallelism stays."""
     same = {operator.operator_id: operator.parallelism for operator in checkpoint.metadata.operators}
     for name in dict.fromkeys((exchange.downstream, exchange.upstream)):
         operator = checkpoint.operator(name)
@@ -79,7 +79,7 @@ def _finished(operator: OperatorState) -> Iterator[dict[str, Any]]:
         yield _block(
             Kind.FINISHED,
             operator,
-            f"{operator.label} had finished in {how_many} of its subtasks; in-flight data can be moved all the same",
+            f"{operator.label} had finished in {how_many} of its subtasks; in-flight data can be moved nevertheless",
             "nothing is to be done: Flink restores such an operator at any parallelism",
         )
 

@@ -26,33 +26,33 @@ Longs = npt.NDArray[np.int64]
 class Table:
     """Rows with the same fields: an array of numbers or truth values each, or one text for all rows.
 
-    A negative number stands for one that is not known, and is ``None`` in a row.
+    A negative number means unknown, and is ``None`` in a row.
     """
 
     fields: Mapping[str, npt.NDArray[Any] | str]
     length: int
 
     def numbers(self, name: str) -> Longs:
-        """The column of a field that has numbers."""
+        """Return the column of a field that has numbers."""
         column = self.fields[name]
         assert not isinstance(column, str), name
         return column
 
     def rows(self, begin: int, end: int) -> Iterator[dict[str, Any]]:
-        """Some of the rows as values."""
+        """Yield some of the rows as values."""
         columns = [_values(column, begin, end) for column in self.fields.values()]
         for row in zip(*columns, range(begin, end), strict=False):
             yield dict(zip(self.fields, row, strict=False))
 
     def json_rows(self, begin: int, end: int) -> Iterator[str]:
-        """Some of the rows as JSON."""
+        """Return some of the rows as JSON."""
         columns = [_texts(column, begin, end) for column in self.fields.values()]
         form = ", ".join(f"{json.dumps(name)}: %s" for name in self.fields)
         return (f"{{{form}}}" % row[:-1] for row in zip(*columns, range(begin, end), strict=False))
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The rows of some tables, one table behind the other, as a list of dictionaries that is made while it is read."""
+    """The rows of some tables, one table behind the other, as a list of dictionaries that are made when read."""
 
     def __init__(self, *tables: Table) -> None:
         self.tables = tables
@@ -79,7 +79,7 @@ class Rows(Sequence[dict[str, Any]]):
         raise IndexError(place)
 
     def json_blocks(self) -> Iterator[str]:
-        """The list as JSON, in pieces."""
+        """Yield the list as JSON, in pieces."""
         start = "["
         for table in self.tables:
             for begin in range(0, table.length, BLOCK):
@@ -89,7 +89,7 @@ class Rows(Sequence[dict[str, Any]]):
 
 
 def json_parts(value: Mapping[str, Any]) -> Iterator[str]:
-    """A value as JSON, in pieces; :class:`Rows` in it are never in memory as a whole."""
+    """Yield a value as JSON, in pieces; :class:`Rows` in it are never in memory as a whole."""
     found: list[Rows] = []
     mark = uuid4().hex
 

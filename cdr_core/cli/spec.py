@@ -16,7 +16,7 @@ def spec(
     plan: Annotated[str, typer.Option("--plan", help="The job's plan: JSON of Flink's /jobs/JOB/plan.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Draft a job spec: what the checkpoint shows, what was guessed, and what is left to fill in."""
+    """Draft a job spec: known parts, guessed parts, and parts to fill in."""
     from cdr_core.channels.channel_source import open_checkpoint
     from cdr_core.drafting import as_document, as_yaml, draft_spec, parse_job_graph
 

@@ -1,4 +1,4 @@
-"""``cdr sweep``: what dead attempts and finished recoveries left behind."""
+"""``cdr sweep``: remove what dead attempts and finished recoveries left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sweep(
         )
         return
     for drill in swept.ended:
-        typer.echo(f"{'would end' if dry_run else 'ended'} {'':>14}  drill {drill}  (whoever ran it is gone)")
+        typer.echo(f"{'would end' if dry_run else 'ended'} {'':>14}  drill {drill}  (its process is gone)")
     _show(report, dry_run)
 
 

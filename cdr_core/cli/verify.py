@@ -30,7 +30,7 @@ def verify(
     ] = "",
     spec: Annotated[str, typer.Option("--spec", help="The job spec; by default the receipt's.")] = "",
     parallelism: Annotated[
-        str, typer.Option("--parallelism", help="The new one, for owners; by default the receipt's, else found out.")
+        str, typer.Option("--parallelism", help="The new one, for owners; by default the receipt's, else inferred.")
     ] = "",
     without_source: Annotated[
         bool, typer.Option("--without-source", help="The checkpoint is gone: compare a table with its receipt alone.")
@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Check a recovery again from the bytes: every record once, unchanged, in order, where it belongs.
 
-    Exit status 0 = balanced, 2 = different, 5 = one side cannot be read, 6 = only what the receipt says is left out.
+    Exit status 0 = balanced, 2 = different, 5 = one side cannot be read, 6 = only what the receipt lists is left out.
     """
     from cdr_core.verify.verify import verify as compare
 
@@ -78,7 +78,7 @@ def _request(receipt: str, source: str, output: str, spec: str, parallelism: str
 
 
 def _claims(receipt: str) -> Claims:
-    """From the file if there is one of this name, else of the recovery that has this id."""
+    """Return the claims of the file if there is one of this name, else of the recovery with this id."""
     from cdr_core.storage import storage_for
     from cdr_core.verify.claims import read_claims
 
@@ -92,7 +92,7 @@ def _claims(receipt: str) -> Claims:
 
 
 def _stored_spec(recovery: str) -> str:
-    """That of the recovery's row, for receipts from before they carried it."""
+    """Return the spec of the recovery's row, for receipts that do not contain it."""
     try:
         with open_repository(load_settings()) as repository:
             return repository.recovery(recovery).spec
@@ -108,7 +108,7 @@ def _as_text(report: Report) -> str:
     verdict = verdict_text(report.verdict, proven=not report.unproven, values_checked=report.values_checked)
     lines = [f"{verdict}: {found:,} records in the output, {expected.records:,} expected ({size})"]
     if report.left_out or report.partial:
-        lines.append(f"  {report.left_out:,} readable records were left out, as the receipt says")
+        lines.append(f"  {report.left_out:,} readable records were left out, as the receipt states")
     lines += [f"  {difference}" for difference in report.differences[:SHOWN]]
     if len(report.differences) > SHOWN:
         lines.append(f"  and {len(report.differences) - SHOWN} more; --json lists all")
