@@ -1,6 +1,6 @@
-"""No DAG: shows drill plans that cannot be used as an import error of Airflow, with the plan's name and what is wrong.
+"""No DAG: shows unusable drill plans as an import error of Airflow, with the plan's name and the reason.
 
-It is a file of its own because a file that fails to import takes all its DAGs with it; the sound plans keep theirs.
+It is a file of its own because a file that fails to import loses all its DAGs; the sound plans keep theirs.
 """
 
 from __future__ import annotations

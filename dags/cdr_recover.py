@@ -11,11 +11,11 @@ with a receipt that proves it. Trigger it, fill in the form, and follow the five
 | `drain` | turns the shares into prepared output |
 | `commit` | publishes it in one step and writes the receipt |
 
-* **Retry, clear, trigger again**: always safe. A finished phase returns its stored result, an unfinished one goes on
-  where it was, and whatever an older attempt left running is fenced off.
-* **Mark success by hand**: the next task refuses; only work that was done counts.
+* **Retry, clear, trigger again**: always safe. A finished phase returns its stored result, an unfinished one resumes
+  where it was, and processes of an older attempt are fenced off.
+* **Mark success by hand**: does no work; the next task will refuse.
 * **Mark failed**: the Spark job and the driver stop within seconds.
-* **Deadline**: a run that has not succeeded within its recovery time objective is reported and goes on.
+* **Deadline**: a run that has not succeeded within its recovery time objective is reported and continues.
 * What a retry cannot help (a corrupt checkpoint, a spec that does not fit) fails at once, with a sentence in the log.
 """
 
@@ -38,18 +38,18 @@ with DAG(
     doc_md=__doc__,
     schedule=None,
     catchup=False,
-    # Each recovery has a Spark server of its own that takes every core it finds: more at once only makes all of them
-    # late.
+    # Each recovery has a Spark server of its own that uses all cores: concurrent recoveries only delay each other.
     max_active_runs=2,
     tags=["cdr"],
     params=recovery_params(example()),
     deadline=deadline.alert(),
-    # The params are text to cdr: as native objects the parallelism 2 would become a number and the spec's YAML a guess.
+    # The params are text for cdr: as native objects the parallelism 2 would become a number and the spec's YAML a
+    # mapping.
     render_template_as_native_obj=False,
     default_args={
         "owner": "cdr",
         "retries": 3,
-        # Somebody waits for a recovery: 5, 10, 20 seconds. Enough for a restarted database, short enough to watch.
+        # A user waits for a recovery: 5, 10, 20 seconds. Enough for a restarted database, short enough to watch.
         "retry_delay": timedelta(seconds=5),
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=1),

@@ -42,8 +42,8 @@ with DAG(
             None,
             type=["null", "string"],
             title="Keep",
-            description_md="How long plan and receipt files of a finished recovery stay, such as **30d**; empty: as "
-            "**CDR_SWEEP_AFTER** says.",
+            description_md="How long plan and receipt files of a finished recovery stay, such as **30d**; leave empty "
+            "to use **CDR_SWEEP_AFTER**.",
             pattern=DURATION_PATTERN,
         ),
     },

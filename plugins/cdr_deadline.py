@@ -1,4 +1,4 @@
-"""Tells Airflow of the deadline that ``cdr_recover`` uses: it only takes references that a plugin lists."""
+"""Registers the deadline that ``cdr_recover`` uses: Airflow only accepts references that a plugin lists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The plugin that Airflow finds: the Recoveries page under ``/cdr``, in the navigation and as a tab of every run.
 
-Airflow imports this file in each of its processes, so it holds nothing but names: the page itself is made when somebody
-first asks for it, which happens in the api-server only.
+Airflow imports this file in each of its processes, so it only contains names: the page itself is made at its first
+request, which happens in the api-server only.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from airflow.sdk import BaseOperator
 from cdr_core import settings
 from cdr_core.errors import CdrError
 
-BODY = """Everything is drained. What is not published yet waits for your word.
+BODY = """Everything is drained. Nothing more is published until you approve.
 
 | | |
 |---|---|
@@ -21,7 +21,7 @@ clearing this task asks again."""
 
 
 def is_wanted() -> bool:
-    """Also where the settings do not load: until they do, nobody knows that nobody wants to be asked."""
+    """Return whether the DAG has the task; also true where the settings do not load, which may demand it."""
     try:
         return settings.load().approval
     except CdrError:
@@ -29,7 +29,7 @@ def is_wanted() -> bool:
 
 
 def tasks() -> list[BaseOperator]:
-    """The approval, or nothing. A rejection fails the run: a green run that published nothing would lie."""
+    """Return the approval task, or none. A rejection fails the run, because a green run must have published."""
     if not is_wanted():
         return []
     from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -40,6 +40,6 @@ def tasks() -> list[BaseOperator]:
             subject="Publish the recovered records?",
             body=BODY,
             fail_on_reject=True,
-            retries=0,  # a person said no
+            retries=0,  # a user has rejected it
         )
     ]

@@ -1,8 +1,8 @@
-"""Asset events: a target has new data, said once, and only when the commit log says so.
+"""Asset events: a target has new data, announced once, and only when the commit log contains the publication.
 
 The task ``commit`` has the alias :data:`RECOVERED` as its outlet and adds the target's asset to it. It first looks up
-what was said before, so neither a try that died between publishing and its end loses the event, nor does a cleared task
-say it twice.
+earlier announcements, so neither a try that died between publishing and its end loses the event, nor does a cleared
+task repeat it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 RECOVERED = AssetAlias("cdr_recovered", group="cdr")
 
 LOOKED_BACK = 500
-"""Events of the alias that are looked through, newest first. A repeat of an older one would be announced again."""
+"""Events of the alias that are searched, newest first. A repeat of an older one would be announced again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What an event tells: the recovery, its last commit, where it lies and what proves it."""
+    """The contents of an event: the recovery, its last commit, its location and the hash of its proof."""
 
     recovery: str
     commit_id: int
@@ -37,7 +37,7 @@ class Publication:
 
 
 def asset_for(target: str) -> Asset:
-    """The asset of a target: a path or an object prefix by its own address, a table by its catalog and name."""
+    """Return the asset of a target: a path or an object prefix by its own address, a table by its catalog and name."""
     parsed = Target.parse(target)
     kind, address = parsed.kind.name, parsed.address
     if parsed.kind.has_manifests or parsed.kind.is_checkpoint:
@@ -52,15 +52,15 @@ def asset_for(target: str) -> Asset:
 
 
 def announce(context: Context, publication: Publication) -> bool:
-    """Add the event, unless it was said before; whether it was added."""
+    """Add the event, unless it was announced before; return whether it was added."""
     events = context["inlet_events"][RECOVERED].ascending(False).limit(LOOKED_BACK)
-    if _said(publication, (event.extra for event in events)):
+    if _was_announced(publication, (event.extra for event in events)):
         return False
     extra: dict[str, Any] = asdict(publication)
     context["outlet_events"][RECOVERED].add(asset_for(publication.target), extra=extra)
     return True
 
 
-def _said(publication: Publication, extras: Iterable[Any]) -> bool:
+def _was_announced(publication: Publication, extras: Iterable[Any]) -> bool:
     key = (publication.recovery, publication.commit_id)
     return any((extra.get("recovery"), extra.get("commit_id")) == key for extra in extras if extra)

@@ -1,7 +1,7 @@
 """Airflow's connections as a driver's environment: a ``spark`` connection names the master, an ``aws`` one gives S3.
 
-Credentials travel in the environment of the task and its driver alone: never on a command line, never in a file, never
-to the executors of a cluster, whose operator provides their own (``docs/cluster.md``).
+Credentials are in the environment of the task and its driver alone: never on a command line, never in a file, never on
+the executors of a cluster, whose operator provides their own (``docs/cluster.md``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cdr_core.errors import Refused
 
 
 def environment(spark_conn: str, aws_conn: str) -> dict[str, str]:
-    """What the two connections mean to cdr; an id that is empty adds nothing."""
+    """Return the environment that the two connections stand for; an id that is empty adds nothing."""
     found = _spark(spark_conn) if spark_conn else {}
     return found | (_aws(aws_conn) if aws_conn else {})
 
 
 @contextmanager
 def applied(values: Mapping[str, str]) -> Iterator[None]:
-    """The values in this process's environment, for as long as the block lasts."""
+    """Set the values in this process's environment while the block runs."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -36,7 +36,9 @@ def applied(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def master(host: str | None, port: int | None) -> str:
-    """The master that a ``spark`` connection names: ``spark://host`` and a port, a bare host, or ``local[2]``."""
+    """Return the master that a ``spark`` connection names: ``spark://host`` and a port, a bare host, or
+    ``local[2]``.
+    """
     if not host:
         raise Refused("the spark connection has no host", hint="give it spark://HOST and a port, or local[N]")
     if "://" not in host and not host.startswith("local"):
@@ -45,7 +47,7 @@ def master(host: str | None, port: int | None) -> str:
     if not named.startswith(("spark://", "local")):
         raise Refused(
             f"the spark connection names {named}, and only standalone masters (spark://) are supported",
-            hint="docs/cluster.md says what is tested",
+            hint="docs/cluster.md lists what is tested",
         )
     return named
 
@@ -68,13 +70,13 @@ def _connection(conn_id: str) -> Any:
 
 
 def _aws(conn_id: str) -> dict[str, str]:
-    """By Airflow's own hook, so that roles, profiles and instance identities work as everywhere in Airflow."""
+    """Read the connection by Airflow's own hook, so that roles, profiles and instance identities work."""
     _connection(conn_id)
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
     hook: Any = AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
     credentials = hook.get_credentials(region_name=hook.region_name)
-    # Spelled out, also where they are empty: a token of another identity would be taken for part of this one.
+    # Set even if empty: a token of another identity would be taken for part of this one.
     values = {
         "AWS_ACCESS_KEY_ID": credentials.access_key,
         "AWS_SECRET_ACCESS_KEY": credentials.secret_key,

@@ -37,20 +37,22 @@ class RecoveryTime(BaseDeadlineReference):
 
 
 def needed_by(run: DagRun) -> datetime | None:
-    """When the run has to have succeeded. What cannot be read is no deadline: it must not keep a run from starting."""
+    """Return when the run must have succeeded. An unreadable value is no deadline: it must not keep a run from
+    starting.
+    """
     try:
         wished = str((run.conf or {}).get("rto") or "")
         seconds = settings.parse_duration(wished) if wished else settings.load().rto
         begun: datetime | None = run.queued_at or run.run_after
-        # Inside: a sum that no calendar reaches is an error, too, and would be the answer to whoever triggers the run.
+        # Inside: a sum beyond any calendar is an error, too, and would fail the trigger.
         return begun + timedelta(seconds=seconds) if seconds and begun else None
     except Exception:
-        log.exception("The recovery time of run %s cannot be read, so nobody watches over it.", run.run_id)
+        log.exception("The recovery time of run %s cannot be read, so it has no deadline.", run.run_id)
         return None
 
 
 def alert() -> DeadlineAlert:
-    """The deadline of a DAG whose runs have an ``rto``."""
+    """Return the deadline of a DAG whose runs have an ``rto``."""
     return DeadlineAlert(
         name="Recovery time objective",
         reference=RecoveryTime(),
@@ -60,12 +62,14 @@ def alert() -> DeadlineAlert:
 
 
 async def passed(context: Mapping[str, Any]) -> str:
-    """Called in the triggerer when a deadline is missed; who was told, as text: anything else ends the triggerer."""
+    """Send the alert; called in the triggerer when a deadline is missed. Return the channels as text: another type ends
+    the triggerer.
+    """
     from cdr_airflow import notify
 
     run = context["dag_run"]
     deadline = str(context["deadline"]["deadline_time"])
-    told = await asyncio.to_thread(
+    channels = await asyncio.to_thread(
         notify.deadline_missed, str(run["dag_id"]), str(run["dag_run_id"]), deadline, str(run.get("state") or "")
     )
-    return ", ".join(told)
+    return ", ".join(channels)

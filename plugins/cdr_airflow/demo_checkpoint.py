@@ -1,4 +1,4 @@
-"""The checkpoint that ships with cdr: where it lies once unpacked, and how to ask for its recovery."""
+"""The checkpoint that ships with cdr: its place once unpacked, and the parameters of its recovery."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ class Shipped:
         return (self.checkpoint / "_metadata").is_file() and self.spec.is_file()
 
     def unpack(self) -> None:
-        """Put checkpoint and spec in place; does nothing where they are."""
+        """Put checkpoint and spec in place; do nothing if they are there."""
         if self.is_unpacked:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(ARCHIVE) as archive:
-            # The first releases of Python 3.11 have no filters; the archive is our own.
+            # The first releases of Python 3.11 have no filters; cdr itself made the archive.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(self.folder)
-        # Last, because both together are the sign that everything is there.
+        # Last, because the two together mark it as complete.
         shutil.copyfile(SPEC, self.spec)
 
     def next_output(self) -> Path:
-        """A folder that no recovery has published to: the same checkpoint and target would be the same recovery."""
+        """Return a folder that no recovery has published to: the same checkpoint and target would be the
+        same recovery.
+        """
         number = 1
         while (folder := self.folder / f"output-{number}").exists():
             number += 1
@@ -52,5 +54,5 @@ class Shipped:
 
 
 def shipped(home: Path) -> Shipped:
-    """The demo of the home ``home``."""
+    """Return the demo of the home ``home``."""
     return Shipped(home / "demo")

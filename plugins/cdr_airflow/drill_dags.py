@@ -33,7 +33,7 @@ FIELDS = ("plan", "checkpoints", "spec", "parallelism", "choose", "rto", "max_ag
 
 
 def read_plans() -> Plans:
-    """The plans in force; settings that do not load are a refusal like any other."""
+    """Return the plans in force; settings that do not load are a refusal like any other."""
     try:
         return load_plans(settings.load().drills)
     except CdrError as error:
@@ -45,35 +45,35 @@ def plan_dag_id(plan: str) -> str:
 
 
 def manual_dag(plans: Plans, doc: str) -> DAG:
-    """The drill that a person triggers: a plan by its name, or everything by the form."""
+    """Return the drill that a person triggers: a plan by its name, or everything by the form."""
     dag = _dag(DAG_ID, "Restore drill", doc, params=_params(plans))
-    # No limit of Airflow's: how long is too long stands in the plan or the form, and each task keeps to it by itself.
+    # No time limit of Airflow's: each task enforces the limit of the plan or the form.
     _tasks(dag, {name: f"{{{{ params.{name} or '' }}}}" for name in FIELDS}, None)
     return dag
 
 
 def plan_dags(plans: Plans, doc: str) -> Iterator[tuple[str, DAG]]:
-    """A DAG per plan, by its id."""
+    """Yield a DAG per plan, by its id."""
     for plan in plans.plans:
         poll = timedelta(seconds=plan.schedule.poll_s) if plan.schedule.poll_s is not None else None
         dag = _dag(
             plan_dag_id(plan.name), f"Restore drill: {plan.name}", doc, schedule=plan.schedule.cron or poll, plan=plan
         )
-        # A run that somebody triggers is drilled also where nothing is new.
+        # A run that a user triggers is drilled even without a new checkpoint.
         only_newer = "{{ '1' if dag_run.run_type != 'manual' else '' }}" if poll is not None else ""
         _tasks(dag, {"plan": plan.name, "only_newer": only_newer}, plan.give_up_s)
         yield dag.dag_id, dag
 
 
 def _dag(dag_id: str, title: str, doc: str, plan: DrillPlan | None = None, **options: Any) -> DAG:
-    about = f"Rehearses the recovery of {plan.checkpoints}" if plan else "Rehearses a recovery and throws it away"
+    about = f"Rehearses the recovery of {plan.checkpoints}" if plan else "Rehearses a recovery and removes it"
     return DAG(
         dag_id,
         dag_display_name=title,
         description=about,
         doc_md=doc,
         catchup=False,
-        # A drill that is not over when the next is due would only make both late.
+        # Concurrent drills of a plan would only delay each other.
         max_active_runs=1,
         tags=["cdr", "drill"],
         render_template_as_native_obj=False,
@@ -115,7 +115,7 @@ def _pool() -> str:
 
 def _params(plans: Plans) -> dict[str, Param]:
     names = [plan.name for plan in plans.plans]
-    # Where there are plans, an example would be taken instead of what the chosen one says.
+    # If there are plans, an example would override the chosen one.
     shown = NO_EXAMPLE if names else example()
     text = ["null", "string"]
     return {
@@ -123,7 +123,7 @@ def _params(plans: Plans) -> dict[str, Param]:
             None,
             type=text,
             title="Plan",
-            description_md="A plan of the drills' file. What is filled in below is taken instead of the plan's own.",
+            description_md="A plan of the drills' file. Fields below override the plan.",
             examples=names,
             section=WHAT,
         ),

@@ -27,11 +27,11 @@ PASSED = "PASSED"
 
 
 class DrillPhaseOperator(PhaseOperator):
-    """A phase of a drill: as :class:`PhaseOperator`, on a bounded share of the cores, and remembering for the verdict
-    why it failed.
+    """A phase of a drill: a :class:`PhaseOperator` with a bounded share of the cores, which stores for the verdict why
+    it failed.
 
-    The first one chooses the checkpoint, writes the drill down and makes its recovery; it skips the run when its plan
-    waits for a new checkpoint and there is none.
+    The first phase chooses the checkpoint, writes the drill's row and makes its recovery; it skips the run when its
+    plan waits for a new checkpoint and there is none.
     """
 
     _run_of = ("", "")
@@ -48,7 +48,7 @@ class DrillPhaseOperator(PhaseOperator):
             with connections.applied(self._connected()):
                 nothing = drills.has_nothing_new(self.request or {}, ti.dag_id, ti.run_id)
         except CdrError:
-            return  # whatever it is, the phase itself runs into it and says it better
+            return  # any error: the phase itself meets it and reports it better
         if nothing:
             ti.xcom_push(key=NOTHING_NEW_KEY, value=True)
             raise AirflowSkipException("There is no checkpoint that was not drilled before.")
@@ -105,10 +105,10 @@ class DrillPhaseOperator(PhaseOperator):
 
 
 class VerdictOperator(BaseOperator):
-    """Judges the drill of this run, writes its result into the history and removes what was rehearsed.
+    """Judges the drill of this run, writes its result into the history and removes the rehearsed recovery.
 
-    It runs whatever became of the phases. A result other than PASSED fails the task and the run, without a retry: the
-    same facts give the same verdict. Whoever the settings name is told, and the metrics count it.
+    It runs even if phases failed. A result other than PASSED fails the task and the run, without a retry: the same
+    facts give the same verdict. It sends the alerts of the settings, and the metrics count it.
     """
 
     template_fields: Sequence[str] = ("request",)
@@ -122,13 +122,13 @@ class VerdictOperator(BaseOperator):
         self._driver: Driver | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """The drill as ``cdr drill show --json`` prints it."""
+        """Return the drill as ``cdr drill show --json`` prints it."""
         ti = context["ti"]
         if ti.xcom_pull(task_ids=FIRST_PHASE, key=NOTHING_NEW_KEY):
             raise AirflowSkipException("There was nothing to drill.")
         connected, refused = _connected()
         with connections.applied(connected):
-            # Not before: what a connection brings must not be said either.
+            # Not before: secrets of a connection must be hidden too.
             clean = redactor_for(os.environ)
             tell_airflow(clean)
             try:
@@ -136,7 +136,7 @@ class VerdictOperator(BaseOperator):
             except CdrError as error:
                 kind = AirflowException if error.retry_helps else AirflowFailException
                 raise kind(clean(str(error))) from None
-        self._tell(value)
+        self._report(value)
         if value["result"] != PASSED:
             raise AirflowFailException(f"Drill {value['drill']} {value['result']}: {value['error']}")
         return value
@@ -160,11 +160,11 @@ class VerdictOperator(BaseOperator):
         return outcome.result
 
     def _failure(self, ti: Any) -> str:
-        """What the last phase that said something said."""
-        said = [ti.xcom_pull(task_ids=phase, key=FAILURE_KEY) for phase in self.phases]
-        return next((text for text in reversed(said) if isinstance(text, str)), "")
+        """Return the failure that the last failed phase stored."""
+        failures = [ti.xcom_pull(task_ids=phase, key=FAILURE_KEY) for phase in self.phases]
+        return next((text for text in reversed(failures) if isinstance(text, str)), "")
 
-    def _tell(self, value: Mapping[str, Any]) -> None:
+    def _report(self, value: Mapping[str, Any]) -> None:
         plan = str(value["plan"] or "")
         metrics.drill_ended(value["result"], plan, value["rto_s"], value["rpo_s"])
         self.log.info("Drill %s of plan %s: %s.", value["drill"], plan, value["result"])
@@ -178,13 +178,15 @@ class VerdictOperator(BaseOperator):
         )
 
     def on_kill(self) -> None:
-        """Its process ends with it; the drill gets its verdict by the next try, or by the sweep."""
+        """End the process with the task; the drill gets its verdict by the next try, or by the sweep."""
         if self._driver is not None:
             self._driver.end(TERM_SECONDS)
 
 
 def _connected() -> tuple[dict[str, str], CdrError | None]:
-    """What the connections give, and why they give nothing: a drill gets its row and its verdict without them, too."""
+    """Return the connections' environment, and their error if they have none: a drill gets its row and verdict without
+    them, too.
+    """
     try:
         current = settings.load()
         return connections.environment(current.spark_conn, current.aws_conn), None

@@ -1,4 +1,4 @@
-"""What the drill's tasks ask of cdr's own side. As in ``recoveries``, every heavy import is inside a function."""
+"""Calls of the drill's tasks into cdr_core. As in ``recoveries``, every heavy import is inside a function."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Request = Mapping[str, str]
 
 
 def drill_id(dag: str, run: str) -> str:
-    """The drill of a DAG run: one, however often its tasks are tried or cleared."""
+    """Return the drill of a DAG run: one, however often its tasks are tried or cleared."""
     return drill_id_of(f"{dag}/{run}")
 
 
 def plan_of(request: Request) -> DrillPlan:
-    """Return the plan that a run asks for: by its name, with what the form says instead; or by the form alone."""
+    """Return the plan of a run: by its name, overridden by the form; or by the form alone."""
     from cdr_core.drill.plan_overrides import WISHES, with_wishes
 
     name = request.get("plan", "")
@@ -36,12 +36,14 @@ def plan_of(request: Request) -> DrillPlan:
     plan = with_wishes(base, given)
     if not given["spec"]:
         return plan
-    # What a form brings may not name any module of this host; what stands in the plans' file is its owner's word.
+    # A form may not name any module of this host; the plans' file may, because its owner is trusted.
     return replace(plan, spec=recoveries.checked_spec({"spec": plan.spec})["spec"])
 
 
 def begin(request: Request, dag: str, run: str) -> str | None:
-    """The recovery of the run's drill, begun now or by an earlier try; ``None`` where nothing is new."""
+    """Return the recovery of the run's drill, begun now or by an earlier try; ``None`` if there is no new
+    checkpoint.
+    """
     from cdr_core.drill.start import begin as begin_drill
     from cdr_core.metadata import Repository
 
@@ -52,7 +54,7 @@ def begin(request: Request, dag: str, run: str) -> str | None:
 
 
 def has_nothing_new(request: Request, dag: str, run: str) -> bool:
-    """Whether a drill that waits for a new checkpoint has none; a drill that was begun has its own."""
+    """Return whether a drill that waits for a new checkpoint has none; a drill that was begun has its own."""
     from cdr_core.drill.start import has_newer
     from cdr_core.metadata import Repository
 
@@ -64,7 +66,7 @@ def has_nothing_new(request: Request, dag: str, run: str) -> bool:
 
 
 def refuse_if_given_up(dag: str, run: str) -> None:
-    """A drill whose time is over starts no further phase."""
+    """Refuse to start a phase of a drill whose time is over."""
     from datetime import UTC, datetime
 
     from cdr_core.drill.time_limit import refuse_if_given_up as refuse
@@ -77,7 +79,7 @@ def refuse_if_given_up(dag: str, run: str) -> None:
 
 
 def time_left(dag: str, run: str) -> float | None:
-    """Seconds until the drill is given up, whatever phase it is in then; ``None`` = its plan gives it all the time."""
+    """Return the seconds until the drill is given up, in whatever phase; ``None`` = its plan has no limit."""
     from datetime import UTC, datetime
 
     from cdr_core.drill.time_limit import time_left as left
@@ -89,8 +91,8 @@ def time_left(dag: str, run: str) -> float | None:
 
 
 def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[[str], str] = str) -> str:
-    """Whom the error blames, as the verdict's process takes it; ``ended_as`` is the class that a driver named, whose
-    exit status tells less.
+    """Return the failure for the verdict's process: the cause that the error names; ``ended_as`` is the class that a
+    driver named, which is more precise than its exit status.
     """
     from cdr_core.drill.start import was_begun
     from cdr_core.drill.verdict import Failure, FailureKind, blame
@@ -100,14 +102,14 @@ def failure(error: CdrError, ended_as: str, dag: str, run: str, clean: Callable[
     kind = named if isinstance(named, type) and issubclass(named, CdrError) else type(error)
     blamed = blame(kind)
     if blamed is not FailureKind.SURROUNDINGS:
-        # Only here: a database that is away is told to the verdict without asking it.
+        # Only here: an unreachable database is passed to the verdict without a query.
         with Repository.open(settings.load().database_url) as repository:
             blamed = blamed if was_begun(repository, drill_id(dag, run)) else FailureKind.SURROUNDINGS
     return json.dumps(Failure(blamed, clean(str(error))).to_json())
 
 
 def surroundings(sentence: str) -> str:
-    """What keeps a verdict from knowing more, as its process takes it; it blames no checkpoint."""
+    """Return a failure of the environment for the verdict's process; it blames no checkpoint."""
     from cdr_core.drill.verdict import Failure, FailureKind
 
     return json.dumps(Failure(FailureKind.SURROUNDINGS, sentence).to_json())
@@ -125,7 +127,7 @@ def record(request: Request, dag: str, run: str) -> str:
     with Repository.open(current.database_url) as repository:
         begun = repository.find_drill(drill_id(dag, run))
         if begun is not None:
-            return begun.id  # its plan may have changed or gone since
+            return begun.id  # its plan may have been changed or removed since
         try:
             plan = plan_of(request)
         except CdrError:
@@ -138,7 +140,7 @@ def record(request: Request, dag: str, run: str) -> str:
 
 
 def share_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What bounds the cores of a driver with this environment."""
+    """Return the variables that bound the cores of a driver with this environment."""
     from cdr_core.drill import resource_limits
 
     return resource_limits.environment(settings.load({**os.environ, **environment}))

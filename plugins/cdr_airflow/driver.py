@@ -18,18 +18,18 @@ MAXIMUM_LINE = 64 * 1024
 """A line longer than this is cut into several: a driver gone wild must not fill the memory of the task."""
 
 MAXIMUM_LEFTOVER_READS = 1024
-"""Reads after the driver's end: more than a pipe holds, yet an end, also where a grandchild never stops writing."""
+"""Reads after the driver's end: more than a pipe holds, but bounded, even if a grandchild never stops writing."""
 
 GRACE_SECONDS = 2.0
-"""What a driver whose time is over gets to stop by itself."""
+"""Seconds that a driver whose time is over gets to stop by itself."""
 
 POLL_SECONDS = 0.2
-"""How soon the driver's end is seen when a grandchild still holds its pipes open; normally their end tells."""
+"""Seconds until the driver's end is noticed if a grandchild still holds its pipes open; normally their end shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a driver ended: exit status (negative: the signal that killed it) and its last words."""
+    """How a driver ended: exit status (negative: the signal that killed it) and its last lines."""
 
     exit_code: int
     last_output: str
@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The JSON object on the last line of standard output; empty where there is none."""
+        """Return the JSON object on the last line of standard output; empty where there is none."""
         try:
             value = json.loads(self.last_output)
         except ValueError:
@@ -46,19 +46,19 @@ class Outcome:
 
     @property
     def kind(self) -> str:
-        """The class of the error that ended it, as the driver names it; empty where it could not."""
+        """Return the class of the error that ended it, as the driver names it; empty where it could not."""
         kind = self.result.get("kind")
         return kind if isinstance(kind, str) and self.exit_code else ""
 
     @property
     def remedy(self) -> tuple[str, ...]:
-        """Options with which the same recovery would get further, as the driver names them."""
+        """Return options with which the same recovery would continue, as the driver names them."""
         options = self.result.get("remedy")
         return tuple(map(str, options)) if isinstance(options, list) and self.exit_code else ()
 
     @property
     def sentence(self) -> str:
-        """What went wrong: the driver's own sentence, else its last line, else how its process ended."""
+        """Return what went wrong: the driver's own message, else its last line, else how its process ended."""
         sentence = self.result.get("error")
         if isinstance(sentence, str) and sentence:
             return sentence
@@ -78,8 +78,8 @@ class Driver:
     def start(cls, command: list[str], environment: Mapping[str, str]) -> Self:
         """Start ``command`` in a session of its own.
 
-        Standard input is nothing and the pipes are ours alone: a driver that inherited the task's channels to Airflow
-        would hide the task's death from it.
+        Standard input is empty and the pipes are private: a driver that inherited the task's channels to Airflow would
+        hide the task's death from it.
         """
         process = subprocess.Popen(
             tethered(command),
@@ -93,7 +93,7 @@ class Driver:
 
     @property
     def pid(self) -> int:
-        """Process id, which is also the id of the process group."""
+        """Return the process id, which is also the id of the process group."""
         return self._process.pid
 
     def follow(
@@ -116,7 +116,7 @@ class Driver:
                 _read_ready(selector, POLL_SECONDS)
                 if until is not None and time.monotonic() > until:
                     self.end(GRACE_SECONDS)
-            # What was written before the end is still in the pipes; their end may never come, see POLL_SECONDS.
+            # The output before the end is still in the pipes; their end may never come, see POLL_SECONDS.
             for _ in range(MAXIMUM_LEFTOVER_READS):
                 if not selector.get_map() or not _read_ready(selector, 0):
                     break
@@ -132,7 +132,7 @@ class Driver:
         self._signal(signal.SIGTERM)
 
     def end(self, grace: float) -> None:
-        """Leave nothing of the group alive: ask, wait at most ``grace`` seconds, kill. Harmless when it has ended."""
+        """End the whole group: ask, wait at most ``grace`` seconds, kill. Harmless when it has ended."""
         if not self._alive():
             return
         self.terminate()
@@ -149,7 +149,7 @@ class Driver:
         return True
 
     def _alive(self) -> bool:
-        # Reaping first: a dead leader that nobody has waited for still counts as a member of its group.
+        # Reap first: a dead leader that was not waited for still counts as a member of its group.
         self._process.poll()
         try:
             os.killpg(self.pid, 0)
@@ -165,7 +165,7 @@ class Driver:
 
 
 class _Lines:
-    """Bytes in, lines out; remembers the last line that says something."""
+    """Splits bytes into lines; remembers the last non-empty line."""
 
     def __init__(self, on_line: Callable[[str], None], clean: Callable[[str], str]) -> None:
         self._on_line = on_line
@@ -193,7 +193,7 @@ class _Lines:
 
 
 def _read_ready(selector: selectors.BaseSelector, timeout: float) -> bool:
-    """Feed what has arrived; true when anything had."""
+    """Feed the bytes that have arrived; return whether there were any."""
     ready = selector.select(timeout)
     for key, _ in ready:
         pipe: IO[bytes] = key.fileobj  # type: ignore[assignment] # registered above as file objects

@@ -1,8 +1,8 @@
-"""The trigger form of a recovery: what is asked, how it is explained, and what the form itself refuses.
+"""The trigger form of a recovery: its fields, their help texts, and its own checks.
 
-The patterns are JSON Schema. Airflow's API checks them for whoever asks, its own form among them, before a run exists;
-what it then shows is its own message, which names the field first and quotes the schema after that. They catch what is
-malformed; what does not fit the checkpoint is refused by the first task with a sentence.
+The patterns are JSON Schema. Airflow's API checks them for every client, its own form among them, before a run exists;
+it then shows its own message, which names the field first and quotes the schema after that. The patterns catch
+malformed values; a value that does not fit the checkpoint is refused by the first task with a sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cdr_core import settings
 from cdr_core.errors import CdrError
 from cdr_core.targets import PATTERN as TARGET_PATTERN
 
-SOURCE, TARGET, BEHAVIOUR = "What to recover", "Where to, and how wide", "Behaviour"
+SOURCE, TARGET, BEHAVIOUR = "What to recover", "Target and parallelism", "Behaviour"
 
 PLACE = r"(/|file:///)"
 OBJECTS = r"s3://[^/\s]+/"
@@ -48,20 +48,20 @@ PARALLELISM_HELP = """**2** for every operator on an exchange (chained ones foll
 
 TARGET_HELP = """**parquet:DIR** (also on **s3://**), **iceberg:CATALOG/db.table** (a catalog that pyiceberg's
 configuration names), **paimon:WAREHOUSE/db.table** (also on **s3://**): a table of the records. **checkpoint:DIR**: a
-checkpoint that Flink restores at the new parallelism. **none:** only to find out whether it works. The same checkpoint
+checkpoint that Flink restores at the new parallelism. **none:** dry run, writes nothing. The same checkpoint
 and target are one recovery: triggering it again continues it, or returns its stored result. **Start over** replaces
 one that has published nothing."""
 
-INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as **10s**: a drain that dies
-goes on from the last one. Empty: as **CDR_CHECKPOINT_INTERVAL** says, which is never unless it was set. One can be
-asked for at any time on the recovery's page or by **cdr checkpoint**."""
+INTERVAL_HELP = """How often the recovery itself is checkpointed while it drains, such as **10s**: if the
+drain crashes, it resumes from the latest one. Empty: as in **CDR_CHECKPOINT_INTERVAL** (default: off). One can be
+triggered at any time on the recovery's page or by **cdr checkpoint**."""
 
 RTO_HELP = """Recovery time objective, such as **15m**, counted from the trigger. A run that has not succeeded by then
-is reported; it goes on all the same. Empty: as **CDR_RTO** says."""
+is reported; the run continues. Leave empty to use **CDR_RTO**."""
 
 CORRUPT_HELP = """What to do with channel state that does not decode. *Quarantine* recovers each channel up to its first
-bad element and puts the rest aside: the sound part is published, the receipt lists what is missing, and the last task
-is marked failed so that somebody looks."""
+bad element and quarantines the rest: the sound part is published, the receipt lists what is missing, and the last task
+is marked failed so that a user looks at it."""
 
 
 ORDER_HELP = """Exchanges to drain before the others, by their names in the job spec and in this order. Where every
@@ -77,7 +77,7 @@ publication it is refused."""
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What the form shows before anybody types: the demo's checkpoint where it is unpacked, otherwise nothing."""
+    """The initial values of the form: the demo's checkpoint if it is unpacked, otherwise none."""
 
     checkpoint: str | None
     spec: str | None
@@ -89,8 +89,9 @@ NO_EXAMPLE = Example(None, None, "same", None)
 
 
 def example() -> Example:
-    """The shipped checkpoint, if ``CDR_HOME/demo`` holds it; settings that do not load are the first task's to
-    report."""
+    """Return the shipped checkpoint, if ``CDR_HOME/demo`` contains it; the first task reports settings that do not
+    load.
+    """
     try:
         demo = shipped(settings.load().home)
     except CdrError:
@@ -101,7 +102,7 @@ def example() -> Example:
 
 
 def recovery_params(shown: Example) -> dict[str, Param]:
-    """The params of ``cdr_recover`` under the names that users' scripts rely on."""
+    """Return the params of ``cdr_recover`` under the names that users' scripts rely on."""
     return {
         "checkpoint": Param(
             shown.checkpoint,
@@ -193,6 +194,6 @@ REQUEST = {
     "trust_key": "{{ params.trust_key }}",
     "replace": "{{ run_id if params.replace else '' }}",
 }
-"""The request as templates over the params; an empty interval means the setting's. A start-over bears its run's id, so
+"""The request as templates over the params; an empty interval means the setting's. A start-over has its run's id, so
 that a retried or cleared task finds the recovery that its run made.
 """

@@ -1,7 +1,7 @@
 """Extra links of a phase's task: the recovery's page, its receipt, its Spark UI.
 
-Airflow stores a link when the task ends. The operator stores them also when its driver starts, because the Spark UI is
-of use only while there is something to see.
+Airflow stores a link when the task ends. The operator stores them also when its driver starts, because the Spark UI
+answers only while the phase runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ RECEIPT = "/cdr/api/v1/recoveries/{recovery}/receipt"
 
 
 def page_url(recovery: str) -> str:
-    """The recovery on the Recoveries page of this Airflow."""
+    """Return the address of the recovery on the Recoveries page of this Airflow."""
     return _base_url() + PAGE.format(recovery=recovery)
 
 
 def receipt_url(recovery: str) -> str:
-    """The recovery's receipt, to download."""
+    """Return the address of the recovery's receipt."""
     return _base_url() + RECEIPT.format(recovery=recovery)
 
 

@@ -1,6 +1,6 @@
-"""Metrics through Airflow's own ``stats``: StatsD or OpenTelemetry, whichever its configuration has on, else nothing.
+"""Metrics through Airflow's own ``stats``: StatsD or OpenTelemetry, as configured there, else none.
 
-Names and labels are the table in ``docs/airflow.md``; dashboards rely on them. A metric never fails what it measures.
+Names and labels are the table in ``docs/airflow.md``; dashboards rely on them. A failing metric never fails its task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def phase_ended(
     phase: str, outcome: str, seconds: float, *, dag: str = "", result: Mapping[str, Any] | None = None
 ) -> None:
-    """A phase's task ended: ``outcome`` is :data:`DONE`, :data:`STORED` or the name of an error's class.
+    """Count the end of a phase's task: ``outcome`` is :data:`DONE`, :data:`STORED` or the name of an error's class.
 
     Records and bytes are counted once per recovery, by the ``commit`` that published them.
     """
@@ -49,36 +49,36 @@ def phase_ended(
 
 
 def deadline_missed(dag: str) -> None:
-    """A run did not succeed within its recovery time objective."""
+    """Count a run that did not succeed within its recovery time objective."""
     _count(DEADLINE_MISSED, 1, {"dag_id": dag})
 
 
 def drill_ended(result: str, plan: str, rto_s: float | None, rpo_s: float | None) -> None:
-    """A drill has its verdict; a time that is not known is not told, rather than told as zero."""
+    """Count a drill's verdict; an unknown time is left out, not sent as zero."""
     _count(DRILL_ENDED, 1, {"result": result, "plan": plan})
     if rto_s is not None:
         _time(DRILL_RTO, rto_s, {"plan": plan})
     if rpo_s is not None:
-        _tell(lambda stats: stats.gauge(DRILL_RPO, rpo_s, tags={"plan": plan}))
+        _send(lambda stats: stats.gauge(DRILL_RPO, rpo_s, tags={"plan": plan}))
 
 
 def _count(name: str, by: int, labels: Mapping[str, str]) -> None:
-    _tell(lambda stats: stats.incr(name, count=by, tags=_known(labels)))
+    _send(lambda stats: stats.incr(name, count=by, tags=_known(labels)))
 
 
 def _time(name: str, seconds: float, labels: Mapping[str, str]) -> None:
-    _tell(lambda stats: stats.timing(name, timedelta(seconds=seconds), tags=_known(labels)))
+    _send(lambda stats: stats.timing(name, timedelta(seconds=seconds), tags=_known(labels)))
 
 
 def _known(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if value}
 
 
-def _tell(say: Callable[[Any], None]) -> None:
+def _send(emit: Callable[[Any], None]) -> None:
     try:
         from airflow.sdk.observability import stats
 
-        say(stats)
+        emit(stats)
     except Exception:
-        # Whatever a backend or its network does: the recovery is right or wrong without it.
-        log.warning("A metric could not be told.", exc_info=True)
+        # Any failure of a backend or its network: the recovery does not depend on it.
+        log.warning("A metric could not be sent.", exc_info=True)

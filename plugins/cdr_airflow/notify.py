@@ -1,8 +1,8 @@
-"""Alerts: something that a person should hear of now, told in the log and to whomever the settings name.
+"""Alerts: events that a user must know now, written to the log and sent to the channels of the settings.
 
 Each alert is one sentence and a few facts. ``CDR_NOTIFY_WEBHOOK`` gets it as JSON, ``CDR_NOTIFIER`` names an Airflow
-notifier (Slack, mail, PagerDuty, …) that gets it as its context: ``alert``, ``message`` and ``facts``. A channel that
-fails is said in the log and keeps no other from being tried.
+notifier (Slack, mail, PagerDuty, …) that gets it as its context: ``alert``, ``message`` and ``facts``. A failing
+channel is logged and does not keep the others from being tried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Alert:
 
 
 def deadline_missed(dag: str, run: str, deadline: str, state: str, *, recovery: str = "") -> tuple[str, ...]:
-    """A run has not succeeded in time; which channels took the alert."""
+    """Send the alert of a run that has not succeeded in time; return the channels that accepted it."""
     metrics.deadline_missed(dag)
     message = f"Run {run} of {dag} has not succeeded by its deadline {deadline}; it is {state or 'not running'}."
     facts = {"dag": dag, "run": run, "deadline": deadline, "state": state, "recovery": recovery}
@@ -46,31 +46,31 @@ def deadline_missed(dag: str, run: str, deadline: str, state: str, *, recovery: 
 def drill_ended(
     result: str, plan: str, message: str, *, drill: str = "", rto_s: float | None = None, rpo_s: float | None = None
 ) -> tuple[str, ...]:
-    """A drill has a verdict that somebody should hear of; which channels took the alert."""
+    """Send the alert of a drill's verdict; return the channels that accepted it."""
     facts = {"result": result, "plan": plan, "drill": drill, "rto_s": rto_s, "rpo_s": rpo_s}
     return send(Alert(DRILL_ENDED, message, facts))
 
 
 def send(alert: Alert) -> tuple[str, ...]:
-    """Tell everybody; the names of the channels that took it, the log first. Never raises."""
+    """Send an alert to all channels; return the names of those that accepted it, the log first. Never raises."""
     log.warning("%s", alert.message, extra={"alert": alert.kind})
-    told = ["log"]
+    accepted = ["log"]
     try:
         current = settings.load()
     except Exception:
         log.exception("The settings do not load, so the alert %s stays in this log.", alert.kind)
-        return tuple(told)
+        return tuple(accepted)
     channels = (("webhook", current.notify_webhook, _post), ("notifier", current.notifier, _hand_over))
     for name, address, tell in channels:
         if address:
             try:
                 tell(address, alert)
-                told.append(name)
+                accepted.append(name)
             except Exception as error:
                 # The reason's text may quote the address, whose path is a secret.
                 shown = mask_path(address) if name == "webhook" else address
                 log.error("The alert %s did not reach %s: %s.", alert.kind, shown, type(error).__name__)
-    return tuple(told)
+    return tuple(accepted)
 
 
 def _post(address: str, alert: Alert) -> None:
@@ -85,5 +85,5 @@ def _post(address: str, alert: Alert) -> None:
 def _hand_over(path: str, alert: Alert) -> None:
     module, _, name = path.rpartition(".")
     notifier = getattr(importlib.import_module(module), name)()
-    # ``notify`` itself: calling the notifier swallows what goes wrong.
+    # Call ``notify`` itself: calling the notifier hides errors.
     notifier.notify({"alert": alert.kind, "message": alert.message, "facts": dict(alert.facts)})

@@ -26,29 +26,29 @@ RECOVERY_KEY = "recovery"
 """XCom under which the first task hands the recovery's id to the others."""
 
 TERM_SECONDS = 2.0
-"""What a driver gets to stop by itself."""
+"""Seconds that a driver gets to stop by itself."""
 
 KILL_SECONDS = 4.0
-"""All that ``on_kill`` may take: Airflow kills the task five seconds after asking it to stop."""
+"""Most seconds of ``on_kill``: Airflow kills the task five seconds after asking it to stop."""
 
 KILLED, STOPPED = "Killed", "Stopped"
-"""How metrics call a driver that a signal ended, and a task that was stopped or broke."""
+"""Metric labels of a driver that a signal ended, and of a task that was stopped or failed."""
 
 UI_LOOKS = 10
-"""How often a task looks for its Spark UI: none before the session is open, none at all where it is off."""
+"""Number of look-ups of the Spark UI: it has none before the session is open, and none at all if it is off."""
 
 
 class PhaseOperator(BaseOperator):
     """Runs one phase of a recovery, as often as Airflow likes, with the effect of running it once.
 
     How it works: the first task finds or creates the recovery that ``request`` names and hands its id to the others by
-    XCom. Each task takes the recovery's next epoch *before* its driver exists, so that whatever an older try left
-    running can no longer write. The driver does the work; its lines become the task's log and its exit code decides
+    XCom. Each task takes the recovery's next epoch *before* its driver exists, so that processes of an older try
+    can no longer write. The driver does the work; its lines become the task's log and its exit code decides
     between "retry" and "fail now". A phase that is done takes no epoch and returns its stored result, so clearing a
     task resumes or does nothing.
 
-    What it does not do: it knows nothing of checkpoints, Spark or sinks, and it believes the metadata database rather
-    than Airflow: a task marked successful by hand does not make its successor run.
+    What it does not do: it knows nothing of checkpoints, Spark or sinks, and it relies on the metadata database, not
+    on Airflow: a task marked successful by hand does not make its successor run.
 
     When the task is stopped, the Spark session is interrupted and the driver's process group ended. When the task
     itself is killed, the kernel kills the driver; its Spark job is interrupted by the next try, or ends with the idle
@@ -66,7 +66,7 @@ class PhaseOperator(BaseOperator):
     ui_color = "#e8f4f2"
 
     driver_module = "cdr_core.phases"
-    """The module whose main is the driver; tests put their own here."""
+    """The module whose main is the driver; tests replace it."""
 
     def __init__(
         self,
@@ -158,13 +158,13 @@ class PhaseOperator(BaseOperator):
         command = [sys.executable, "-m", self.driver_module, self.phase, "--recovery", recovery, "--epoch", str(epoch)]
         log = self.log.bind(recovery=recovery, phase=self.phase, epoch=epoch)
 
-        said = ""
+        last_line = ""
 
         def on_line(line: str) -> None:
-            nonlocal said
-            if line == said:
-                return  # a driver that waits says every two seconds how far it is
-            said = line
+            nonlocal last_line
+            if line == last_line:
+                return  # a waiting driver prints its progress every two seconds
+            last_line = line
             log.info("%s", line)
             self._link_spark(line, epoch, ti)
 
@@ -174,7 +174,7 @@ class PhaseOperator(BaseOperator):
             self._refuse_if_killed()
             outcome = driver.follow(on_line, clean, seconds=self._time_left())
         finally:
-            # Also when Airflow's timeout or Ctrl-C broke in: whatever is left of the group goes with the task.
+            # Also when Airflow's timeout or Ctrl-C interrupts: the rest of the group ends with the task.
             driver.end(TERM_SECONDS)
         self._refuse_if_killed()
         if outcome.exit_code == 0:
@@ -186,14 +186,14 @@ class PhaseOperator(BaseOperator):
         raise from_exit_code(outcome.exit_code, outcome.sentence + recoveries.form_remedy(outcome.remedy))
 
     def _time_left(self) -> float | None:
-        """Seconds that the driver may work; a recovery in earnest takes as long as it takes."""
+        """Return the seconds that the driver may work; a recovery has no limit, drills do."""
         return None
 
     def _refuse_if_late(self) -> None:
-        """Called when the driver failed: raises where that was because its time was over."""
+        """Raise if the driver failed because its time was over; a recovery has no limit."""
 
     def _link_spark(self, line: str, epoch: int, ti: Any) -> None:
-        """With the first sign of work Spark is known; its UI is worth a link from then on."""
+        """Store the link to the Spark UI; its address is known with the first line of progress."""
         if self.spark_ui or self._looks == UI_LOOKS or not line.startswith(f"{self.phase}: "):
             return
         self._looks += 1
@@ -235,13 +235,13 @@ class PhaseOperator(BaseOperator):
         try:
             return recoveries.start_interrupt(self.recovery)
         except Exception:
-            # Whatever is wrong there, the driver must still be ended; the next try interrupts the session again.
+            # Any error: the driver must still be ended; the next try interrupts the session again.
             self.log.exception("The Spark session could not be interrupted.")
             return None
 
 
 def _give_up(error: CdrError, clean: Redactor) -> NoReturn:
-    """Say it in Airflow's words: to be retried, or failed for good. Not ``from`` the error: its words are not clean."""
+    """Raise Airflow's exception: retry, or fail for good. Not ``from`` the error, whose text may contain secrets."""
     sentence = clean(str(error)) + recoveries.form_remedy(error.remedy)
     if error.retry_helps:
         raise AirflowException(sentence) from None

@@ -1,6 +1,6 @@
-"""What the operator asks of cdr's own side: what if, create or attach, take an epoch, what was published.
+"""Calls of the operator into cdr_core: what-if, create or attach, take an epoch, read the publication.
 
-Every import of that side is inside a function: a DAG is parsed every few seconds, a task runs once.
+Every import of cdr_core is inside a function: a DAG is parsed every few seconds, a task runs once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdr_core.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class TaskTry:
-    """Which try of which task of which run asks; a newer try fences every older one."""
+    """The try of a task of a run; a newer try fences every older one."""
 
     run: str
     task: str
@@ -44,9 +44,9 @@ class AlreadyDone:
 
 
 def checked_spec(request: Mapping[str, str]) -> dict[str, str]:
-    """The request with its spec's text in place of the file's name; refused if it names code that may not be run.
+    """Return the request with its spec's text in place of the file's name; refused if it names code that may not run.
 
-    A form must not be a way to import any module of this host. What is checked is the very text that is planned with
+    A form must not be a way to import any module of this host. The checked text is the very text that is planned with
     and kept with the recovery, which every later phase and every executor uses.
     """
     from cdr_core import settings
@@ -60,19 +60,21 @@ def checked_spec(request: Mapping[str, str]) -> dict[str, str]:
             raise SpecRefused(
                 f"exchange {exchange.name}: owner function {exchange.owner} is not in a module that may be used "
                 "through Airflow",
-                hint="whoever runs this Airflow can list its module in CDR_OWNER_MODULES",
+                hint="the operator of this Airflow can list its module in CDR_OWNER_MODULES",
             )
     return {**request, "spec": text}
 
 
 def is_allowed(owner: str, modules: Iterable[str]) -> bool:
-    """Whether the module of ``module:function`` is one of these, or lies below one."""
+    """Return whether the module of ``module:function`` is one of these, or lies below one."""
     name = owner.partition(":")[0]
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
-    """The plan as ``cdr plan --estimate`` prints it, since records are Spark's to read, and the first refusal."""
+    """Return the plan as ``cdr plan --estimate`` prints it, since records are Spark's to read, and the
+    first refusal.
+    """
     from cdr_core import settings
     from cdr_core.cli.plan import describe
     from cdr_core.cli.plan_text import text_of
@@ -85,7 +87,7 @@ def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
 
 
 def form_remedy(options: Sequence[str]) -> str:
-    """Options of the shell that would help, in the words of the form; empty where there are none."""
+    """Return helpful options of the command line, with the labels of the form; empty if there are none."""
     switches = {
         "--trust-key": "Trust the key",
         "--replace": "Start over",
@@ -99,12 +101,12 @@ def form_remedy(options: Sequence[str]) -> str:
 
 
 def is_on(request: Mapping[str, str], name: str) -> bool:
-    """Whether a switch of the form is on; templates make text of it."""
+    """Return whether a switch of the form is on; templates turn it into text."""
     return request.get(name, "") == "True"
 
 
 def create(request: Mapping[str, str]) -> str:
-    """The recovery that the request names, made or attached to; raises a :class:`cdr_core.errors.CdrError`."""
+    """Return the recovery that the request names, made or attached to; raise a :class:`cdr_core.errors.CdrError`."""
     from cdr_core import settings
     from cdr_core.planning.drain_order import parse_order
     from cdr_core.recovery import recovery_request as requests
@@ -139,7 +141,8 @@ def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:
 
 
 def spark_ui(recovery: str, epoch: int | None = None) -> str:
-    """Where the recovery's embedded server, or this attempt's own driver, shows what it does; empty where nobody does.
+    """Return the address of the Spark UI of the recovery's embedded server, or of this attempt's own driver; empty if
+    there is none.
 
     The server serves every attempt; a driver on a cluster is of one attempt, and an older one's is gone.
     """
@@ -154,7 +157,7 @@ def spark_ui(recovery: str, epoch: int | None = None) -> str:
 
 
 def publication(recovery: str) -> Publication | None:
-    """What the commit log says was published and cleaned up after; ``None`` while it does not, and for ``none:``."""
+    """Return the publication of the commit log, after its clean-up; ``None`` before, and for ``none:``."""
     from cdr_core import settings
     from cdr_core.metadata import CommitState, Repository
 
@@ -191,15 +194,15 @@ def start_interrupt(recovery: str) -> subprocess.Popen[bytes] | None:
 
 
 def driver_environment() -> dict[str, str]:
-    """The task's environment as a driver may see it.
+    """Return the task's environment for a driver.
 
-    Airflow's own variables stay behind: they hold its secrets and connections, and its channels mean nothing to a
-    driver.
+    Airflow's own variables are removed: they contain its secrets and connections, and a driver does not use its
+    channels.
     """
     hidden = ("AIRFLOW_", "__AIRFLOW", "_AIRFLOW")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     library = str(Path(cdr_core.__file__).resolve().parent.parent)
     paths = [library, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    environment["PYTHONUNBUFFERED"] = "1"  # a progress line is worth something only while it is true
+    environment["PYTHONUNBUFFERED"] = "1"  # progress lines must not be buffered
     return environment

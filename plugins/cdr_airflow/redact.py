@@ -1,7 +1,7 @@
-"""Secrets out of everything a task says: its log, its errors, its result.
+"""Removes secrets from everything a task emits: its log, its errors, its result.
 
-Drivers are told never to print one. This is the second lock: what the environment and the settings hold as a secret is
-replaced by stars wherever a line contains it, and Airflow's own masker is told of it, too.
+Drivers never print one. This is the second filter: the secrets of the environment and the settings are replaced by
+stars wherever a line contains them, and Airflow's own masker gets them, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORTEST = 5
 
 _SECRET_NAME = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE_KEY|FERNET_KEY|CREDENTIAL", re.IGNORECASE)
 _NO_SECRET_NAME = re.compile(r"_(FILE|PATH|DIR|URI|EXPIRATION)$|^CDR_", re.IGNORECASE)
-"""Where a secret lies is none; our own settings say by themselves which of them are."""
+"""The location of a secret is not secret; cdr's settings declare which of them are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Redactor:
 
 
 def redactor_for(environment: Mapping[str, str]) -> Redactor:
-    """What must not be said by a task with this environment."""
+    """Return the redactor for a task with this environment."""
     found = [value for name, value in environment.items() if _is_secret(name)]
     databases = [value for name, value in environment.items() if name.endswith("__SQL_ALCHEMY_CONN")]
     found += [part for url in databases for part in _within(url)]
@@ -48,12 +48,12 @@ def redactor_for(environment: Mapping[str, str]) -> Redactor:
             if sourced.setting.secret:
                 found += _within(sourced.text)
     except CdrError:
-        pass  # the task itself says what is wrong with the settings
+        pass  # the task itself reports what is wrong with the settings
     return Redactor(_spellings(found))
 
 
 def tell_airflow(redactor: Redactor) -> None:
-    """Let Airflow hide them as well: in rendered fields, tracebacks and what other code logs in this task."""
+    """Make Airflow hide them as well: in rendered fields, tracebacks and logs of other code in this task."""
     from airflow.sdk.log import mask_secret
 
     for secret in redactor.secrets:
@@ -65,7 +65,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _within(url: str) -> list[str]:
-    """The secret parts of a URL: its password, and a webhook's path."""
+    """Return the secret parts of a URL: its password, and a webhook's path."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -78,6 +78,6 @@ def _within(url: str) -> list[str]:
 
 
 def _spellings(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Each as it is and as JSON writes it; the longest first, so that none is left in half."""
+    """Return each as it is and as JSON writes it; the longest first, so that none is replaced in part."""
     spelt = {spelling for secret in secrets for spelling in (secret, json.dumps(secret)[1:-1])}
     return tuple(sorted((s for s in spelt if len(s) >= SHORTEST), key=len, reverse=True))

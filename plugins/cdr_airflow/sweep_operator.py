@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class SweepOperator(BaseOperator):
-    """Looks for leftovers; with ``dry_run`` it only says what would go and why.
+    """Removes leftovers; with ``dry_run`` it only lists them and the reasons.
 
-    Where the one that removes runs for a trigger by hand, it does so only if the form says ``remove``.
+    In a run that a user triggered, it removes only if the form has ``remove``.
 
     :param remove: the form's answer as text; empty = none was given.
     :param keep: how long files of a finished recovery are kept; empty = ``CDR_SWEEP_AFTER``.
@@ -38,7 +38,9 @@ class SweepOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         if not self.is_dry_run and self.remove != "yes":
-            raise AirflowSkipException("Nothing is removed: the form did not say so. The task before lists what would.")
+            raise AirflowSkipException(
+                "Nothing is removed, because the form has Remove off. The previous task lists what would be."
+            )
         command = [sys.executable, "-m", "cdr_core.cli.main", "sweep", *(["--dry-run"] if self.is_dry_run else [])]
         current = settings.load()
         with connections.applied(connections.environment("", current.aws_conn)):
@@ -55,6 +57,6 @@ class SweepOperator(BaseOperator):
             raise AirflowException(outcome.sentence)
 
     def on_kill(self) -> None:
-        """A sweep may be stopped anywhere: the next one finds what it left."""
+        """Do nothing: a sweep may be stopped anywhere, and the next one continues."""
         if self._driver is not None:
             self._driver.end(TERM_SECONDS)

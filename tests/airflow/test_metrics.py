@@ -80,4 +80,4 @@ def test_a_backend_that_fails_does_not_fail_the_recovery(
 
     monkeypatch.setattr(Backend, "incr", broken)
     metrics.deadline_missed("cdr_recover")
-    assert "could not be told" in caplog.text
+    assert "could not be sent" in caplog.text

@@ -24,7 +24,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 pytestmark = pytest.mark.timeout(1800)
 
 SOURCE = "What to recover"
-WIDTH = "Where to, and how wide"
+WIDTH = "Target and parallelism"
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def test_a_database_that_is_away_is_said_and_the_page_comes_back_by_itself(
     aside = database.rename(database.with_name("aside.db"))
     try:
         expect(screen.page.get_by_test_id("failure")).to_be_visible()
-        expect(screen.page.get_by_role("heading", name="The metadata database cannot be used now")).to_be_visible()
+        expect(screen.page.get_by_role("heading", name="The metadata database is unavailable")).to_be_visible()
         expect(screen.page.get_by_test_id("failure")).to_contain_text("tries again by itself")
         screen.take("away")
     finally:

@@ -38,7 +38,7 @@ def test_every_address_is_closed_to_anonymous_callers(page: Sample) -> None:
         for method, path in asked:
             answer = client.request(method, path, json={} if method == "POST" else None, headers=ACTION)
             assert answer.status_code == 401, (method, path)
-            assert answer.json()["error"] == "Nobody is signed in"
+            assert answer.json()["error"] == "You are not signed in"
         for closed in ("/docs", "/openapi.json", "/redoc", "/static/../app.py"):
             assert client.get(closed).status_code in {401, 404}, closed
 

@@ -114,7 +114,7 @@ def test_more_bytes_than_announced_with_something_bad_among_them_are_not_believe
     scanned, salvaged, damage = salvage_channel(plan, 0)
     assert damage is not None
     assert (scanned["entry"]["records"], damage.offset, salvaged.channel.size) == (0, 0, len(bad))
-    assert "where the handle says" in damage.reason
+    assert "where the handle states" in damage.reason
     plan = plan_of(announcing(tmp_path / "as noted", lambda there: there, bad))
     scanned, _, damage = salvage_channel(plan, 0)
     assert damage is not None

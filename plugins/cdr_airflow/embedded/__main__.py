@@ -14,7 +14,7 @@ from cdr_core.errors import USAGE_EXIT_CODE, CdrError
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line that cannot be understood has its own exit code."""
+    """A parser that ends with cdr's exit code for usage errors."""
 
     def error(self, message: str) -> None:  # type: ignore[override] # it ends the process, as the original does
         self.print_usage(sys.stderr)
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace, home: Home, console: Console) -> None:
     if options.command == "demo":
         demo.demo(home, console)
     elif options.command == "up":
-        _say_where(home, instance.up(home, options.port, console), console)
+        _print_addresses(home, instance.up(home, options.port, console), console)
     elif options.command == "down":
         ended = instance.down(home, console)
         console.say(f"Stopped; {ended} processes ended." if ended else "Nothing was running.")
@@ -55,7 +55,7 @@ def _run(options: argparse.Namespace, home: Home, console: Console) -> None:
         console.say(json.dumps(instance.status(home)))
 
 
-def _say_where(home: Home, started: instance.Started, console: Console) -> None:
+def _print_addresses(home: Home, started: instance.Started, console: Console) -> None:
     console.say(f"Airflow  {started.url}")
     console.say(f"Page     {started.url}/cdr/")
     if started.is_new_password:

@@ -23,7 +23,7 @@ LogAction = Callable[[Request, Any, Any], Awaitable[None]]
 
 
 class KeptRows:
-    """Stands in for a session: keeps the rows that are added and commits nothing."""
+    """Replaces a session: keeps added rows and commits nothing."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -32,7 +32,7 @@ class KeptRows:
         self.rows.append(row)
 
     def commit(self) -> None:
-        """The rows are written later."""
+        """Do nothing: the rows are written later."""
 
 
 def in_a_thread(action_logging: Callable[..., LogAction]) -> Callable[..., LogAction]:

@@ -7,11 +7,11 @@ from cdr_airflow.embedded.home import USER, Home, Secrets
 
 LOOPBACK = "127.0.0.1"
 SQLITE = "cdr_airflow.embedded.sqlite"
-"""The module whose values every process of Airflow connects with."""
+"""The module whose values all processes of Airflow connect with."""
 
 
 def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str]]:
-    """Everything that is set, by section."""
+    """Return all options, by section."""
     url = f"http://{LOOPBACK}:{port}"
     return {
         "core": {
@@ -46,11 +46,13 @@ def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},
         "workers": {
-            # How soon a task learns that it was marked failed; with the default it could not stop within ten seconds.
+            # Seconds until a task learns that it was marked failed; with the default it could not stop within ten
+            # seconds.
             "min_heartbeat_interval": "1",
-            # A killed task is seen at once, as its driver holds none of its channels; this is for what others start.
+            # A killed task is noticed at once, as its driver holds none of its channels; this covers processes of other
+            # tasks.
             "socket_cleanup_timeout": "3",
-            # One host for everything, Spark among it: an api-server that is slow to answer is no reason to lose a try.
+            # One host runs everything, even Spark: a slow api-server is no reason to lose a try.
             "execution_api_timeout": "20",
         },
         "scheduler": {
@@ -67,7 +69,7 @@ def sections(home: Home, port: int, secrets: Secrets) -> dict[str, dict[str, str
 
 
 def render(values: dict[str, dict[str, str]]) -> str:
-    """The file's text; a percent sign is the format's own and doubled."""
+    """Return the file's text; a percent sign is the format's own and doubled."""
     lines = ["# Written by cdr at every start; changes are lost."]
     for section, options in values.items():
         lines += ["", f"[{section}]"]

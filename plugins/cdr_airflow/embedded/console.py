@@ -1,4 +1,4 @@
-"""What the commands say while they work: a spinner on a terminal, a line per step elsewhere."""
+"""Output of the commands while they work: a spinner on a terminal, a line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Console:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Show that this is being done, and how long it took."""
+        """Show a step while the block runs, and how long it took."""
         begun = time.monotonic()
         if self.progress.is_terminal:
             with self.progress.status(f"{what} …"):
@@ -33,9 +33,9 @@ class Console:
         self.progress.print(f"[green]✓[/] {what} [dim]({time.monotonic() - begun:.1f} s)[/]")
 
     def note(self, text: str) -> None:
-        """A line of progress, as it is; never broken into several."""
+        """Print a line of progress unchanged, never wrapped."""
         self.progress.print(text, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """A line of the result, as it is."""
+        """Print a line of the result unchanged."""
         self.result.print(text, markup=False)

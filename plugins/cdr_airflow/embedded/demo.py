@@ -21,16 +21,16 @@ from cdr_core import settings
 from cdr_core.errors import JobFailed
 
 Cost = Callable[[Mapping[str, float]], Overhead]
-"""What Airflow cost a run, given the seconds of its phases."""
+"""Returns Airflow's overhead of a run, given the seconds of its phases."""
 
 POLL_SECONDS = 0.5
 
 STOP_SECONDS = 6.0
-"""What a task gets to stop its driver and its Spark job when the demo is interrupted."""
+"""Seconds that a task gets to stop its driver and its Spark job when the demo is interrupted."""
 
 
 def demo(home: Home, console: Console) -> None:
-    """Recover the shipped checkpoint to a fresh folder and say what came of it; :class:`JobFailed` if nothing did.
+    """Recover the shipped checkpoint to a fresh folder and print the outcome; :class:`JobFailed` if it failed.
 
     A running instance is asked to run the DAG. Otherwise Airflow runs it in a process of its own without its services,
     which saves starting them.
@@ -38,7 +38,7 @@ def demo(home: Home, console: Console) -> None:
     if url := instance.address(home):
         conf, client = _conf(home), rest.Client.login(url, USER, keep_password(home)[0])
         run = client.trigger(conf)
-        # Its states are looked at now and then; how long each took is Airflow's to say.
+        # Task states are polled; the duration of each comes from Airflow.
         _show(home, console, conf, _through_services(client, run), lambda phases: of_run(client, run, phases))
         return
     with setup.locked(home, "make demo"):
@@ -69,8 +69,8 @@ def _show(
     begun = time.monotonic()
     state = board.follow(events)
     if state != "success":
-        said = board.errors[-1] if board.errors else "the run ended without a message"
-        raise JobFailed(f"the demo did not succeed: {said}", hint=f"the logs are in {home.logs}")
+        reason = board.errors[-1] if board.errors else "the run ended without a message"
+        raise JobFailed(f"the demo did not succeed: {reason}", hint=f"the logs are in {home.logs}")
     seconds = {task: row.elapsed for task, row in board.rows.items()}
     whole = time.monotonic() - begun
     _summarise(console, conf, seconds, whole, cost or (lambda phases: Overhead.of(seconds, phases, whole)))
@@ -78,7 +78,7 @@ def _show(
 
 @contextmanager
 def _loading_airflow(home: Home) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that loads Airflow and waits to be told what to run; ended with the block."""
+    """Yield a process that loads Airflow and waits for the run's conf; ended with the block."""
     home.logs.mkdir(parents=True, exist_ok=True)
     with (home.logs / "demo.log").open("wb") as log:
         process = subprocess.Popen(
@@ -88,7 +88,7 @@ def _loading_airflow(home: Home) -> Iterator[subprocess.Popen[bytes]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # Not the terminal's group: Ctrl-C comes to us, and the task inside is asked to stop in its own way.
+            # Not the terminal's group: Ctrl-C reaches this process, which stops the task inside in order.
             start_new_session=True,
         )
     with process:
@@ -115,7 +115,7 @@ def _in_process(process: subprocess.Popen[bytes], conf: dict[str, str]) -> Itera
         event = json.loads(line)
         yield event
         if "run" in event:
-            return  # the last one; nobody has to wait until Airflow has taken itself apart
+            return  # the last event; the process need not be waited for
 
 
 def _through_services(client: rest.Client, run: str) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The embedded Airflow's home: where its files lie, its secrets, and the environment of its processes."""
+"""The embedded Airflow's home: its files, its secrets, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER = "admin"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """``CDR_HOME`` as the embedded Airflow sees it."""
+    """``CDR_HOME`` of the embedded Airflow."""
 
     root: Path
 
@@ -42,17 +42,17 @@ class Home:
 
     @property
     def migrated(self) -> Path:
-        """Holds the version whose schema the database has."""
+        """Return the file with the version of the database's schema."""
         return self.airflow / "migrated"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever starts, stops or runs something here."""
+        """Return the lock file, held by a process that starts, stops or runs something here."""
         return self.airflow / "lock"
 
     @property
     def run(self) -> Path:
-        """One file per running service, and the address."""
+        """Return the folder with one file per running service, and the address."""
         return self.airflow / "run"
 
     @property
@@ -60,11 +60,11 @@ class Home:
         return self.airflow / "logs"
 
     def environment(self) -> dict[str, str]:
-        """The environment of every process of this Airflow: the caller's, without another Airflow's settings."""
+        """Return the environment of every process of this Airflow: the caller's, without another Airflow's settings."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW"))}
         if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
-            # Compiling Airflow anew in each of its processes takes longer than all they do. The wish to keep the source
-            # tree clean is met all the same.
+            # Compiling Airflow in each of its processes takes longer than their work. The source tree stays clean
+            # nevertheless.
             kept.setdefault("PYTHONPYCACHEPREFIX", str(self.root / "pycache"))
         paths = [str(REPOSITORY), str(REPOSITORY / "plugins")]
         paths += [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -78,7 +78,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What the processes of one Airflow must share and nobody else may know."""
+    """Secrets that the processes of one Airflow share."""
 
     fernet_key: str
     jwt_secret: str
@@ -86,7 +86,7 @@ class Secrets:
 
 
 def keep_secrets(home: Home) -> Secrets:
-    """The home's secrets, drawn at the first call."""
+    """Return the home's secrets, drawn at the first call."""
     if not home.secrets.is_file():
         drawn = {
             "fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
@@ -98,7 +98,7 @@ def keep_secrets(home: Home) -> Secrets:
 
 
 def keep_password(home: Home) -> tuple[str, bool]:
-    """The login's password, and whether it was drawn just now."""
+    """Return the login's password, and whether it was drawn just now."""
     if home.passwords.is_file():
         return str(json.loads(home.passwords.read_text())[USER]), False
     password = secrets.token_urlsafe(12)

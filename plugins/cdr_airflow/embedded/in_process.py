@@ -25,7 +25,7 @@ DAG_FILE = REPOSITORY / "dags" / "cdr_recover.py"
 
 
 class Events:
-    """JSON lines to whoever started this process."""
+    """Writes JSON lines to the process that started this one."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class Events:
 
 
 class TaskLog(io.RawIOBase):
-    """Airflow's log output: kept in the running task's own file, and each message told as an event."""
+    """Airflow's log output: written to the running task's own file, and each message passed on as an event."""
 
     def __init__(self, folder: Path, events: Events) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class TaskLog(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """One structured message, as Airflow's own workers write it."""
+        """Write one structured message, as Airflow's own workers do."""
         message = bytes(data)
         if self._file is not None:
             self._file.write(message)
@@ -79,9 +79,9 @@ class TaskLog(io.RawIOBase):
 
 
 def main() -> int:
-    """Run it; 0 when the run succeeded, 1 when it did not or nobody said what to run."""
+    """Run it; return 0 if the run succeeded, 1 if it did not or no conf came in."""
     events = Events(os.fdopen(os.dup(1), "wb"))
-    # Airflow prints a lot of its own accord; this process's standard output is for the events alone.
+    # Airflow prints much by itself; this process's standard output is for the events alone.
     os.dup2(2, 1)
     dag = _load(events)
     conf = sys.stdin.readline()
@@ -106,7 +106,7 @@ def _load(events: Events) -> DAG:
     if bag.import_errors:
         raise RuntimeError(next(iter(bag.import_errors.values())))
     dag = bag.dags["cdr_recover"]
-    # Nobody watches over a deadline here, and Airflow 3.3 fails a test run that has one after its last task.
+    # No process watches deadlines here, and Airflow 3.3 fails a test run that has one after its last task.
     dag.deadline = None
     return dag
 
@@ -115,7 +115,7 @@ def _listener(log: TaskLog, events: Events) -> object:
     from airflow.listeners import hookimpl
 
     class Listener:
-        """Told by Airflow's task runner."""
+        """Called by Airflow's task runner."""
 
         @hookimpl
         def on_task_instance_running(self, task_instance: Any) -> None:

@@ -30,7 +30,7 @@ class Started:
 
 
 def address(home: Home) -> str | None:
-    """Where the instance answers, if one was started and not stopped."""
+    """Return the address of the instance, if one was started and not stopped."""
     file = home.run / "address.json"
     if not file.is_file() or not services.running(home):
         return None
@@ -38,7 +38,7 @@ def address(home: Home) -> str | None:
 
 
 def up(home: Home, port: int | None, console: Console) -> Started:
-    """Start whatever of the four services does not run, and wait until Airflow knows the DAG."""
+    """Start those of the four services that do not run, and wait until Airflow knows the DAG."""
     with setup.locked(home, "make up"):
         if (url := address(home)) and len(services.running(home)) == len(services.SERVICES):
             return Started(url, *keep_password(home))
@@ -53,7 +53,7 @@ def up(home: Home, port: int | None, console: Console) -> Started:
                     services.start(home, name)
                 wait_until_ready(home, started)
         except BaseException:
-            # Also for Ctrl-C: an instance is either up as a whole or not there.
+            # Also for Ctrl-C: an instance runs as a whole or not at all.
             services.stop(home)
             raise
         return started
@@ -86,7 +86,7 @@ def _knows_the_dag(started: Started) -> bool:
 
 
 def down(home: Home, console: Console) -> int:
-    """Stop the services and every recovery's Spark server; how many processes were ended. None is left."""
+    """Stop the services and every recovery's Spark server; return how many processes were ended. None is left."""
     with setup.locked(home, "make down"), console.step("Stopping Airflow and the recoveries' Spark servers"):
         ended = services.stop(home)
         (home.run / "address.json").unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def down(home: Home, console: Console) -> int:
 
 
 def status(home: Home) -> dict[str, Any]:
-    """What runs, as a value that can be printed or read by a program."""
+    """Return the running parts as a value for printing or for programs."""
     url = address(home)
     return {
         "home": str(home.root),

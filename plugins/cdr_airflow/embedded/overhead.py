@@ -1,8 +1,8 @@
-"""What Airflow costs: the time of a run that is not a phase's own.
+"""Airflow's overhead: the time of a run that is not a phase's own.
 
 A phase counts from the moment its epoch is taken until its result is stored, which includes the start of its driver.
-What is left is Airflow's: starting each task's process, reading the DAG, the plan that ``read`` logs, reporting back,
-and the gaps between the tasks.
+The rest is Airflow's: starting each task's process, reading the DAG, the plan that ``read`` logs, reporting back, and
+the gaps between the tasks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class Overhead:
 
     @classmethod
     def of(cls, tasks: Mapping[str, float], phases: Mapping[str, float], whole: float) -> Overhead:
-        """From the seconds of each task, of each phase, and of the run from its first task to its last."""
+        """Return the overhead from the seconds of each task, of each phase, and of the run from its first task to its
+        last.
+        """
         within = sum(max(0.0, seconds - phases.get(task, 0.0)) for task, seconds in tasks.items())
         return cls(within, max(0.0, whole - sum(tasks.values())))
 
 
 def phase_seconds(phases: Iterable[PhaseProgress]) -> dict[str, float]:
-    """How long each finished phase of a recovery took."""
+    """Return how long each finished phase of a recovery took."""
     return {
         str(phase.name): (phase.ended_at - phase.started_at).total_seconds()
         for phase in phases
@@ -49,7 +51,7 @@ def phase_seconds(phases: Iterable[PhaseProgress]) -> dict[str, float]:
 
 
 def of_run(client: Client, run: str, phases: Mapping[str, float]) -> Overhead:
-    """Of a run that is over, by what Airflow's API says of its tasks."""
+    """Return the overhead of a finished run, by the task times of Airflow's API."""
     rows = [row for row in client.tasks(run).values() if row["start_date"] and row["end_date"]]
     spans = {row["task_id"]: (_time(row["start_date"]), _time(row["end_date"])) for row in rows}
     whole = max(end for _, end in spans.values()) - min(start for start, _ in spans.values())

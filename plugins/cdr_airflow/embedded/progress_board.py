@@ -1,4 +1,4 @@
-"""The five tasks on the terminal while they run: which one, since when, and the last thing it said."""
+"""The five tasks on the terminal while they run: the state, the elapsed time and the last message of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNS = {"success": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[cyan]
 
 @dataclass(slots=True)
 class Row:
-    """One task as it was last heard of."""
+    """The last known state of one task."""
 
     state: str = ""
     line: str = ""
@@ -40,7 +40,7 @@ class Board:
         self.errors: list[str] = []
 
     def follow(self, events: Iterable[Mapping[str, Any]]) -> str:
-        """Show every event until there are no more; the run's final state, empty if nobody told."""
+        """Show every event until there are no more; return the run's final state, empty if no event had it."""
         if not self._console.progress.is_terminal:
             return self._take_all(events)
         from rich.live import Live
@@ -92,6 +92,6 @@ class Board:
 
 
 def _worth_showing(task: str, event: Mapping[str, Any]) -> str:
-    """What the task said, without its own name in front and without its result, which is for programs."""
+    """Return the task's message, without the task's name in front and without its result, which is for programs."""
     line = str(event.get("line", ""))
     return "" if line.startswith("{") else line.removeprefix(f"{task}: ")

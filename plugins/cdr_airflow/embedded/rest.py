@@ -1,4 +1,4 @@
-"""The little of Airflow's REST API that the embedded commands use."""
+"""The calls of Airflow's REST API that the embedded commands use."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ class Client:
 
     @classmethod
     def login(cls, url: str, user: str, password: str) -> Client:
-        """Sign in, or :class:`Refused`."""
+        """Sign in, or raise :class:`Refused`."""
         answer = _call("POST", f"{url}/auth/token", None, {"username": user, "password": password})
         return cls(url, str(answer["access_token"]))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call ``/api/v2/PATH``; :class:`Refused` when Airflow says no, :class:`StorageError` when it does not
-        answer."""
+        """Call ``/api/v2/PATH``; raise :class:`Refused` if Airflow refuses, :class:`StorageError` if it does not
+        answer.
+        """
         return _call(method, f"{self.url}/api/v2/{path}", self.token, body)
 
     def trigger(self, conf: dict[str, Any]) -> str:
-        """Start a run of ``cdr_recover`` and return its id; what the form refuses is refused here too."""
+        """Start a run of ``cdr_recover`` and return its id; requests that the form refuses are refused here too."""
         run = self.call("POST", f"dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf})
         return str(run["dag_run_id"])
 
@@ -47,13 +48,13 @@ class Client:
         return {row["task_id"]: row for row in rows}
 
     def xcom(self, run: str, task: str, key: str) -> Any:
-        """What a task left under ``key``."""
+        """Return a task's XCom of this key."""
         path = f"dags/{DAG}/dagRuns/{quote(run)}/taskInstances/{task}/xcomEntries/{key}"
         return self.call("GET", path)["value"]
 
 
 def health(url: str) -> dict[str, str]:
-    """Each part's status; empty while nobody answers."""
+    """Return each part's status; empty while Airflow does not answer."""
     try:
         parts = _call("GET", f"{url}/api/v2/monitor/health", None, None)
     except (Refused, StorageError):
@@ -68,12 +69,12 @@ def _call(method: str, url: str, token: str | None, body: Any) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, headers=headers, method=method)
     try:
-        # A proxy set for the outside world must not see calls to this very host.
+        # A proxy for external addresses must not see calls to this very host.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
-        said = error.read().decode(errors="replace")[:500]
-        raise Refused(f"Airflow answered {error.code} to {method} {url}: {said}") from None
+        body_text = error.read().decode(errors="replace")[:500]
+        raise Refused(f"Airflow answered {error.code} to {method} {url}: {body_text}") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"Airflow at {url} does not answer: {error}") from None

@@ -1,7 +1,7 @@
-"""The four processes of an Airflow, each started and stopped by us.
+"""The four processes of an Airflow, started and stopped by cdr.
 
-Not ``airflow standalone``: told to stop, it leaves half of them running. Each service leads a session of its own,
-which also holds everything it forks; a driver leaves that session but is tied to its task.
+``airflow standalone`` leaves half of them running when it is stopped. Each service leads a session of its own, which
+also holds everything it forks; a driver leaves that session but is tied to its task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVICES: dict[str, tuple[str, ...]] = {
 }
 
 MODULES = {API_SERVER: "cdr_airflow.embedded.api_server"}
-"""What runs a service instead of Airflow's own module."""
+"""Modules that run a service instead of Airflow's own."""
 
 STOP_ORDER = ((SCHEDULER,), (DAG_PROCESSOR, TRIGGERER), (API_SERVER,))
 """Tasks first, while the API they report to still answers; they get the time that their ``on_kill`` takes."""
@@ -39,7 +39,7 @@ STOP_SECONDS = {SCHEDULER: 8.0, DAG_PROCESSOR: 4.0, TRIGGERER: 4.0, API_SERVER: 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service that was started: its process, told apart from a later one with the same id."""
+    """A started service: its process, distinguished from a later one with the same id."""
 
     name: str
     pid: int
@@ -51,7 +51,7 @@ class Service:
 
     @property
     def members(self) -> list[int]:
-        """Every living process of it, also those that outlived their leader."""
+        """Return every living process of it, also those that outlived their leader."""
         return processes.session_members(self.pid, self.started)
 
 
@@ -60,7 +60,7 @@ def log_file(home: Home, name: str) -> Path:
 
 
 def start(home: Home, name: str) -> Service:
-    """Start a service and write down which process it is."""
+    """Start a service and record its process."""
     home.logs.mkdir(parents=True, exist_ok=True)
     with log_file(home, name).open("ab") as log:
         process = subprocess.Popen(
@@ -78,7 +78,7 @@ def start(home: Home, name: str) -> Service:
 
 
 def known(home: Home) -> list[Service]:
-    """What was started here and not stopped since, whether it still runs or not."""
+    """Return the services that were started here and not stopped since, running or not."""
     found = []
     for name in SERVICES:
         file = home.run / f"{name}.json"
@@ -88,12 +88,12 @@ def known(home: Home) -> list[Service]:
 
 
 def running(home: Home) -> list[Service]:
-    """The services of which anything is alive."""
+    """Return the services with a living process."""
     return [service for service in known(home) if service.members]
 
 
 def stop(home: Home) -> int:
-    """End all services with everything they forked; how many processes that were. Nothing of them is left."""
+    """End all services with everything they forked; return how many processes that were. None is left."""
     services = {service.name: service for service in known(home)}
     ended = 0
     for names in STOP_ORDER:

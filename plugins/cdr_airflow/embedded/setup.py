@@ -1,4 +1,4 @@
-"""Getting a home ready: configuration, both databases, the shipped checkpoint. Done once, checked in milliseconds."""
+"""Prepares a home: configuration, both databases, the shipped checkpoint. Done once, checked in milliseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFERRED_PORT = 8080
 
 @contextmanager
 def locked(home: Home, doing: str) -> Iterator[None]:
-    """Let nobody else start, stop or run something here meanwhile; refuses rather than waits."""
+    """Keep other processes from starting, stopping or running something here; refuse rather than wait."""
     home.airflow.mkdir(parents=True, exist_ok=True)
     with home.lock.open("a+") as lock:
         try:
@@ -47,14 +47,14 @@ def prepare(home: Home, port: int, console: Console) -> None:
 
 
 def prepare_airflow(home: Home, port: int, console: Console) -> None:
-    """Airflow's configuration and database."""
+    """Prepare Airflow's configuration and database."""
     home.run.mkdir(parents=True, exist_ok=True)
     write_private(home.config, config.render(config.sections(home, port, keep_secrets(home))))
     _migrate_airflow(home, console)
 
 
 def prepare_cdr(home: Home, console: Console) -> None:
-    """The metadata database and the shipped checkpoint."""
+    """Prepare the metadata database and the shipped checkpoint."""
     _migrate_cdr(console)
     shipped(home.root).unpack()
 
@@ -98,13 +98,13 @@ def _migrate_cdr(console: Console) -> None:
         migrate.upgrade(url)
 
 
-def choose_port(wished: int | None) -> int:
-    """The wished port (0: any) or a refusal; without a wish the usual one, or any that is free."""
-    if wished:
-        if not _is_free(wished):
-            raise Refused(f"port {wished} is taken", hint="choose another with --port, or leave it out")
-        return wished
-    return PREFERRED_PORT if wished is None and _is_free(PREFERRED_PORT) else _any_free()
+def choose_port(requested: int | None) -> int:
+    """Return the requested port (0: any) or refuse it; without a request the usual one, or any free one."""
+    if requested:
+        if not _is_free(requested):
+            raise Refused(f"port {requested} is taken", hint="choose another with --port, or leave it out")
+        return requested
+    return PREFERRED_PORT if requested is None and _is_free(PREFERRED_PORT) else _any_free()
 
 
 def _is_free(port: int) -> bool:

@@ -1,6 +1,6 @@
 """The recoveries' Spark servers of a home, found among the processes.
 
-Not by their handles: a server that is just starting has none yet, and ``down`` leaves nothing behind.
+Handles are not enough: a server that is just starting has none yet, and ``down`` must end it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUPERVISOR = "cdr_core.spark.supervisor"
 
 @dataclass(frozen=True, slots=True)
 class Supervisor:
-    """The process that watches over one recovery's server and leads the session that holds all of it."""
+    """The process that watches one recovery's server and leads the session that contains all of it."""
 
     pid: int
     started: str
@@ -27,7 +27,7 @@ class Supervisor:
 
 
 def running(home: Path) -> list[Supervisor]:
-    """Every server of this home that runs or starts."""
+    """Return every server of this home that runs or starts."""
     found = []
     for process in psutil.process_iter():
         spec = _spec_of(process)
@@ -38,7 +38,7 @@ def running(home: Path) -> list[Supervisor]:
 
 
 def stop(home: Path) -> int:
-    """End them all; how many they were."""
+    """End them all; return how many they were."""
     supervisors = running(home)
     for supervisor in supervisors:
         handle = find_server(supervisor.directory)

@@ -1,7 +1,7 @@
-"""Who may see and do what: Airflow's own authentication and authorisation, and nothing of our own.
+"""Access control: Airflow's own authentication and authorisation only.
 
-A plugin's application is not behind Airflow's login by itself, so every route names one of these. To look at recoveries
-is to look at the DAG that makes them; to act on one is to be allowed to run that DAG.
+A plugin's application is not behind Airflow's login by itself, so every route names one of these. Reading recoveries
+takes the permission to read the DAG that makes them; acting on one takes the permission to run that DAG.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ may_act = requires_access_dag("POST", DagAccessEntity.RUN, RECOVER_DAG)
 
 
 def is_allowed_to_act(user: GetUserDep) -> bool:
-    """Whether the page should offer its buttons; pressing one is checked again."""
+    """Return whether the page should offer its buttons; pressing one is checked again."""
     return get_auth_manager().is_authorized_dag(
         method="POST", access_entity=DagAccessEntity.RUN, details=DagDetails(id=RECOVER_DAG), user=user
     )
@@ -37,7 +37,7 @@ MayAct = Annotated[bool, Depends(is_allowed_to_act)]
 
 
 def refuse_foreign_origin(request: Request) -> None:
-    """An action must come from the page itself or from a program, not from another site in the user's browser.
+    """Refuse an action that comes from another site in the user's browser; the page itself and programs may act.
 
     Airflow's session is a cookie, and in its all-admins mode not even that: being signed in is no sign of intent.
     """
@@ -53,6 +53,6 @@ def refuse_foreign_origin(request: Request) -> None:
 
 
 def _own_hosts(request: Request) -> set[str]:
-    """As the browser called us, and as the configuration says: behind a proxy these differ."""
+    """Return the host names of the request and of the configuration: behind a proxy these differ."""
     configured = urlsplit(conf.get("api", "base_url", fallback="") or "").netloc
     return {host for host in (request.headers.get("host"), configured) if host}

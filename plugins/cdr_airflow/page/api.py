@@ -37,7 +37,9 @@ def recoveries(
     state: Annotated[RecoveryState | Literal["running"] | None, Query()] = None,
     q: Annotated[str, Query(max_length=LONGEST_SEARCH)] = "",
 ) -> dict[str, Any]:
-    """Newest first; ``q`` is part of an id, a checkpoint, a target or a spec; ``running`` are all states of a phase."""
+    """List recoveries, newest first; ``q`` is part of an id, a checkpoint, a target or a spec; ``running`` are all
+    states of a phase.
+    """
     states = RUNNING_STATES.values() if state == "running" else [] if state is None else [RecoveryState(state)]
     page, now = rows.recovery_page(limit, offset, tuple(states), q.strip()), datetime.now(UTC)
     return {
@@ -57,7 +59,7 @@ def recovery(rows: Rows, recovery: str, request: Request, may_act: access.MayAct
 
 @router.get("/recoveries/{recovery}/receipt", dependencies=READ)
 def receipt(rows: Rows, recovery: str) -> Response:
-    """The receipt as a file, as ``cdr receipt`` prints it, unless a secret had to be hidden in it."""
+    """Return the receipt as a file, as ``cdr receipt`` prints it, unless a secret had to be hidden in it."""
     body = rows.receipt(recovery)
     if body is None:
         raise NotFound(f"recovery {recovery} has no receipt, it is {rows.recovery(recovery).state}")
@@ -71,7 +73,9 @@ def receipt(rows: Rows, recovery: str) -> Response:
 
 @router.post("/recoveries/{recovery}/checkpoints", dependencies=ACT)
 def take_checkpoint(rows: Rows, recovery: str) -> CleanJSON:
-    """Ask the drain for a checkpoint: 202 with the command to follow; 200 with its last one where the drain is over."""
+    """Request a checkpoint from the drain: 202 with the command to follow; 200 with its last one if the
+    drain is over.
+    """
     timeout = settings.load().checkpoint_timeout
     asked = ask_for_checkpoint(rows, recovery, timeout)
     if isinstance(asked, int):
@@ -81,13 +85,13 @@ def take_checkpoint(rows: Rows, recovery: str) -> CleanJSON:
 
 @router.get("/recoveries/{recovery}/commands/{number}", dependencies=READ)
 def command(rows: Rows, recovery: str, number: int) -> dict[str, Any]:
-    """What became of something that was asked for."""
+    """Return a command and its outcome."""
     return views.command(_command(rows, recovery, number), settings.load().checkpoint_timeout)
 
 
 @router.post("/recoveries/{recovery}/checkpoints/{number}/export", dependencies=ACT)
 def export_checkpoint(rows: Rows, recovery: str, number: int, request: Request) -> CleanJSON:
-    """Write it below the export root as a checkpoint in Flink's format: 201 when it is there, 202 while it is made."""
+    """Write it below the export root as a checkpoint in Flink's format: 201 when it exists, 202 while it is written."""
     known = rows.recovery(recovery)
     _refuse_early(rows, known.id, number, _exports(request))
     state = _exports(request).start(settings.load().export_root, known.id, number)
@@ -101,7 +105,7 @@ def run(rows: Rows, dag_id: str, run_id: str) -> dict[str, Any]:
 
 
 def _refuse_early(rows: Repository, recovery: str, number: int, exports: Exports) -> None:
-    """What a look tells, before a process is started for it; the export itself checks again."""
+    """Check what can be checked before a process is started; the export itself checks again."""
     states = {row.checkpoint_id: row.state for row in rows.checkpoints(recovery)}
     if states.get(number) is not RecoveryCheckpointState.COMPLETED:
         state = states.get(number, "unknown")

@@ -1,4 +1,4 @@
-"""The page's application: one shell for every page, the API, the metrics, and headers that let nothing else in."""
+"""The page's application: one shell for all pages, the API, the metrics, and headers that allow no foreign content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 def make_page() -> FastAPI:
-    """A new application; Airflow mounts one under ``/cdr``."""
+    """Return a new application; Airflow mounts one under ``/cdr``."""
     app = FastAPI(title="cdr", docs_url=None, redoc_url=None, openapi_url=None, default_response_class=CleanJSON)
     app.state.database = Opened()
     app.state.exports = Exports()
@@ -52,18 +52,18 @@ def make_page() -> FastAPI:
 
 
 async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    # No id or name holds one, and PostgreSQL takes none: a question that cannot be meant is the asker's mistake.
+    # No id or name contains one, and PostgreSQL accepts none: it is a client error.
     odd = "\0" in request.url.path or "%00" in request.url.query
     response = answer(request, 422, "an address holds no NUL", "correct it") if odd else await call_next(request)
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
-    # What is shown is of this moment; the modules may change with the next release.
+    # Answers are current; the modules may change with the next release.
     response.headers.setdefault("Cache-Control", "no-cache")
     return response
 
 
 def _shell(request: Request) -> HTMLResponse:
-    """The same few lines for every page: its modules find out from the address what to show."""
+    """Return the same HTML for every page: its modules choose the contents by the address."""
     base = html.escape(f"{request.scope.get('root_path', '')}/", quote=True)
     return HTMLResponse((STATIC / "index.html").read_text().replace("${base}", base))
 

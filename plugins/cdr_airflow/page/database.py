@@ -1,4 +1,4 @@
-"""The metadata database as the page uses it: opened once, and opened again after it was away."""
+"""The metadata database of the page: opened once, and reopened after it was unreachable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Opened:
         self._repository: Repository | None = None
 
     def get(self) -> Repository:
-        """Raises ``DatabaseUnavailable`` whatever the reason: to a reader of the page it is all the same, away."""
+        """Return the repository. Raise ``DatabaseUnavailable`` for any reason."""
         url = settings.load().database_url
         with self._lock:
             key = (url, _identity(url))
@@ -45,7 +45,7 @@ def _identity(url: str) -> int:
     try:
         return Path(url.removeprefix(_SQLITE)).stat().st_ino
     except OSError:
-        return -1  # opening it says why, in a sentence
+        return -1  # opening it reports the reason
 
 
 def _open(url: str) -> Repository:

@@ -1,4 +1,4 @@
-"""Restore drills as the page shows them: history, pass rate, how long recovery took, how old the last success is."""
+"""Restore drills for the page: history, pass rate, recovery times, age of the last success."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drills(
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     plan: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
-    """Newest first, of one plan or of all; ``plans`` sums up each plan over its whole history."""
+    """List drills, newest first, of one plan or of all; ``plans`` summarises each plan over its whole history."""
     counts = rows.drill_counts()
     return {
         "drills": [drill_json(drill) for drill in rows.drills(limit, offset, plan=plan)],
@@ -53,8 +53,8 @@ def statuses(rows: Repository, now: datetime) -> tuple[PlanStatus, ...]:
 
 
 def plans(found: Sequence[PlanStatus], counts: Sequence[DrillCount]) -> list[dict[str, Any]]:
-    """Each plan's (or, without one, job's) last success and pass rate. A drill that could not run counts for neither:
-    it says nothing about the checkpoint.
+    """Return each plan's (or, without one, job's) last success and pass rate. A drill that could not run is excluded:
+    it proves nothing about the checkpoint.
     """
     sums: dict[tuple[str, str], dict[DrillOutcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for each in counts:
@@ -76,7 +76,7 @@ def plans(found: Sequence[PlanStatus], counts: Sequence[DrillCount]) -> list[dic
 
 
 def drill_json(drill: Drill) -> dict[str, Any]:
-    """A drill; its checks say themselves what a failure means and what to do."""
+    """Return a drill; its checks contain the meaning of a failure and the next step."""
     seconds = None if drill.ended_at is None else round((drill.ended_at - drill.started_at).total_seconds(), 3)
     return {
         "drill": drill.id,

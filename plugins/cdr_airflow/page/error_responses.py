@@ -1,4 +1,4 @@
-"""Failures as answers: a sentence and a hint, as JSON for programs and as a page for people. Never a traceback."""
+"""Failures as responses: a sentence and a hint, as JSON for programs and as a page for browsers. Never a traceback."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STATUS: tuple[tuple[type[CdrError], int], ...] = (
     (Refused, 409),
     (CdrError, 500),
 )
-"""The first that fits."""
+"""The first matching class decides."""
 
 _SENTENCES = {
-    401: ("Nobody is signed in", "sign in to Airflow"),
+    401: ("You are not signed in", "sign in to Airflow"),
     403: ("You may not do this", "ask for access to the DAG cdr_recover"),
     404: ("There is nothing at this address", ""),
     405: ("This address takes other methods", ""),
@@ -41,7 +41,7 @@ def status_of(error: CdrError) -> int:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Every way a request can fail."""
+    """Register a handler for every kind of failure."""
     app.add_exception_handler(CdrError, _cdr_error)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
@@ -49,7 +49,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def answer(request: Request, status: int, error: str, hint: str = "") -> Response:
-    """The failure in the form that whoever asked can read."""
+    """Return the failure in the form that the client accepts."""
     if not _wants_page(request):
         return CleanJSON({"error": error, "hint": hint}, status)
     clean = cleaner()
@@ -74,7 +74,7 @@ def _wants_page(request: Request) -> bool:
 
 
 def _login(request: Request) -> str:
-    """Airflow's own way in, whoever manages its users."""
+    """Return Airflow's login address, whatever manages its users."""
     from airflow.api_fastapi.app import get_auth_manager
 
     return str(get_auth_manager().get_url_login(next_url=str(request.url)))
@@ -89,9 +89,9 @@ async def _cdr_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     sentence, hint = _SENTENCES.get(error.status_code, (str(error.detail), ""))
-    said = str(error.detail)
-    if isinstance(error, HTTPException) and said not in {HTTPStatus(error.status_code).phrase, "Not authenticated"}:
-        sentence = said
+    detail = str(error.detail)
+    if isinstance(error, HTTPException) and detail not in {HTTPStatus(error.status_code).phrase, "Not authenticated"}:
+        sentence = detail
     return answer(request, error.status_code, sentence, hint)
 
 
@@ -104,4 +104,4 @@ async def _bad_request(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("the page failed at %s", request.url.path, exc_info=error)
-    return answer(request, 500, "The page failed, which it never should", "look into the api-server's log")
+    return answer(request, 500, "Something went wrong (a bug in this page)", "look into the api-server's log")

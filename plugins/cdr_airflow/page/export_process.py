@@ -1,7 +1,7 @@
 """``python -m cdr_airflow.page.export_process RECOVERY NUMBER DIRECTORY``: one export, in a process of its own.
 
-The api-server shall load neither Arrow nor the kernels, and an export that runs out of memory shall not take it along.
-Prints what was written as JSON; a failure is one sentence and an exit code, as everywhere in cdr.
+The api-server loads neither Arrow nor the kernels, and an export that runs out of memory does not end it. Prints the
+written export as JSON; a failure is one sentence and an exit code, as everywhere in cdr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Written:
 
 
 def export_in_child(recovery: str, number: int, directory: str) -> Written:
-    """Start the process, wait for its end, and give what it says; a failure becomes the error it meant."""
+    """Start the process, wait for its end, and return its result; a failure is raised as the error it stands for."""
     from cdr_airflow.recoveries import driver_environment
 
     done = subprocess.run(
@@ -39,12 +39,12 @@ def export_in_child(recovery: str, number: int, directory: str) -> Written:
         text=True,
         check=False,
     )
-    said = done.stderr.strip().splitlines()
-    if done.returncode == JobFailed.exit_code and not (said and said[-1].startswith("cdr: ")):
+    lines = done.stderr.strip().splitlines()
+    if done.returncode == JobFailed.exit_code and not (lines and lines[-1].startswith("cdr: ")):
         log.error("an export ended with status %s:\n%s", done.returncode, done.stderr[-20_000:])
-        raise JobFailed("the export failed without a sentence", hint="look into the api-server's log")
+        raise JobFailed("the export failed without a message", hint="look into the api-server's log")
     if done.returncode != 0:
-        raise from_exit_code(done.returncode, said[-1].removeprefix("cdr: ") if said else "the export was killed")
+        raise from_exit_code(done.returncode, lines[-1].removeprefix("cdr: ") if lines else "the export was killed")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return Written(str(answer["directory"]), int(answer["records"]), int(answer["bytes"]))
 

@@ -1,8 +1,8 @@
 """Exports of recovery checkpoints, below one root: a web user chooses a checkpoint, never a path.
 
 An export may take minutes, longer than a browser waits. It runs in a process of its own; ``_metadata`` is written last
-and exclusively, so whether it is finished is seen in the directory itself, by every worker and after a restart.
-What failed is remembered by this process only.
+and exclusively, so every worker sees in the directory itself whether it is finished, even after a restart. Only this
+process remembers failures.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cdr_airflow.page.export_process import Written, export_in_child
 from cdr_core.errors import CdrError, NotReady
 from cdr_core.storage import join, storage_for
 
-PATIENCE_SECONDS = 20.0
-"""How long a request waits for its export before it is told to look again."""
+WAIT_SECONDS = 20.0
+"""Seconds that a request waits for its export before the answer is to ask again."""
 
 METADATA_FILE = "_metadata"
 WRITING = "…"
@@ -29,7 +29,7 @@ Work = Callable[[str, int, str], Written]
 class Exports:
     """At most one export at a time: they copy whole spill sets, and the api-server has other things to do."""
 
-    def __init__(self, work: Work = export_in_child, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, work: Work = export_in_child, patience: float = WAIT_SECONDS) -> None:
         self._work, self._patience = work, patience
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -37,7 +37,7 @@ class Exports:
         self._failed: dict[str, str] = {}
 
     def start(self, root: str, recovery: str, number: int) -> dict[str, Any]:
-        """The finished export, or ``RUNNING``; an export that failed in time is raised."""
+        """Return the finished export, or ``RUNNING``; an export that failed in time is raised."""
         directory = place(root, recovery, number)
         future = self._submit(directory, lambda: self._export(recovery, number, directory))
         try:
@@ -52,7 +52,7 @@ class Exports:
         }
 
     def state_of(self, root: str, recovery: str, number: int) -> str | None:
-        """Where the finished export lies, ``WRITING`` while it is written here, ``None`` if there is none."""
+        """Return where the finished export lies, ``WRITING`` while it is written here, ``None`` if there is none."""
         directory = place(root, recovery, number)
         with self._lock:
             if self._running is not None and self._running[0] == directory and not self._running[1].done():
@@ -93,5 +93,5 @@ class Exports:
 
 
 def place(root: str, recovery: str, number: int) -> str:
-    """Made of an id that the database knows and a number, so it cannot lead out of the root."""
+    """Return the directory of an export; made of a known id and a number, so it cannot leave the root."""
     return join(root, f"{recovery}-chk-{number}")

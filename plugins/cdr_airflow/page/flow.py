@@ -1,4 +1,4 @@
-"""Where the records went: from old to new subtasks, per exchange, small enough to be drawn. Pure."""
+"""The flow of records from old to new subtasks, per exchange, small enough to be drawn. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cdr_core.metadata import PlannedEnds, PlanSummary
 from cdr_core.metadata.recovery_list import Flow
 
 MOST_NODES = 48
-"""Subtasks on a side that a person can tell apart; more of them are drawn in groups of neighbours."""
+"""Subtasks on a side that can be told apart; more of them are drawn in groups of neighbours."""
 
 
 def picture(plan: PlanSummary | None, flows: Sequence[Flow] | None) -> list[dict[str, Any]]:
     """One picture an exchange of the plan, in its order.
 
-    ``flows`` ``None`` = nobody has counted yet, which is not nothing; without new subtasks the filter has not decided.
+    ``flows`` ``None`` = not counted yet, which differs from zero; without new subtasks the filter has not decided.
     """
     by_exchange: dict[str, list[Flow]] = defaultdict(list)
     for flow in flows or ():

@@ -1,6 +1,6 @@
-"""Sums over ledgers, remembered: a phase writes its ledger when it is done, and it never changes after that.
+"""A cache of sums over ledgers: a phase writes its ledger when it is done, and it never changes after that.
 
-A ledger of a wide job has ten thousands of lines, and a page that is open asks for it every second or two.
+A ledger of a wide job has ten thousands of lines, and an open page requests it every second or two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_FLOWS = 64
 
 
 class Ledgers:
-    """Only what belongs to a phase that is DONE is remembered, or asked for at all."""
+    """Caches, and queries, only ledgers of phases that are DONE."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class Ledgers:
         self._flows: OrderedDict[tuple[str, Phase], tuple[Flow, ...]] = OrderedDict()
 
     def sums(self, rows: Repository, recovery: str, phases: Iterable[PhaseProgress]) -> tuple[LedgerSum, ...]:
-        """Of every phase that is done, in their order."""
+        """Return the sums of every phase that is done, in order."""
         done = [row.name for row in phases if row.state is PhaseState.DONE]
         with self._lock:
             found = {phase: self._sums[recovery, phase] for phase in done if (recovery, phase) in self._sums}
@@ -41,7 +41,7 @@ class Ledgers:
         return tuple(found[phase] for phase in done if phase in found)
 
     def flows(self, rows: Repository, recovery: str, phase: Phase) -> tuple[Flow, ...]:
-        """The phase's ledger by old and new subtask; the phase is done."""
+        """Return the phase's ledger by old and new subtask; the phase is done."""
         with self._lock:
             known = self._flows.get((recovery, phase))
         if known is not None:

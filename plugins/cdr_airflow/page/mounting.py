@@ -1,4 +1,4 @@
-"""Where the page is mounted, without loading it: Airflow imports this in every one of its processes."""
+"""Mounts the page without loading it: Airflow imports this module in every one of its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def base_path() -> str:
-    """The page's path as a browser sees it: Airflow itself may live below a path of its own."""
+    """Return the page's path as a browser sees it: Airflow itself may be below a path of its own."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 

@@ -1,4 +1,4 @@
-"""``/cdr/metrics``: what the database knows, in Prometheus's text format. Names and labels are in docs/page.md."""
+"""``/cdr/metrics``: the database's statistics in Prometheus's text format. Names and labels are in docs/page.md."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Metric:
 
 
 def render(metrics: Iterable[Metric], clean: Callable[[str], str] = str) -> str:
-    """The text; ``clean`` takes out of the labels what must not be said."""
+    """Return the text; ``clean`` removes secrets from the labels."""
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines(clean))
 
 
 def metrics(
     statistics: Statistics, plans: Iterable[PlanStatus], counts: Iterable[DrillCount], now: datetime
 ) -> tuple[Metric, ...]:
-    """Everything; a plan that never passed has no time of a last success, which is what an alert must look for."""
+    """Return all metrics; a plan that never passed has no time of a last success, which an alert must check."""
     return (*_recoveries(statistics, now), *_drills(statistics, tuple(plans), tuple(counts)))
 
 

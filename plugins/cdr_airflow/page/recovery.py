@@ -1,4 +1,4 @@
-"""Everything the page shows of one recovery, put together from a few short reads."""
+"""The details of one recovery, composed from a few short reads."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from cdr_core.settings import Settings
 
 MOST_CHECKPOINTS = 200
 LOOKED_AT = 20
-"""Newest complete checkpoints whose export is looked for: as many as the page lists. Each is a question to the storage,
-which may be far away, and an open page asks every second or two."""
+"""Newest complete checkpoints whose export is looked for: as many as the page lists. Each is a request to the storage,
+which may be far away, and an open page repeats it every second or two.
+"""
 MOST_COMMANDS = 20
 
 
 def detail(
     rows: Repository, recovery_id: str, settings: Settings, exports: Exports, ledgers: Ledgers, *, may_act: bool
 ) -> dict[str, Any]:
-    """One recovery. Its reads are several transactions: what a running one says may be a moment apart."""
+    """Return one recovery. Its reads are several transactions, so parts of a running one may differ by a moment."""
     now = datetime.now(UTC)
     line = rows.recovery_line(recovery_id)
     recovery = rows.recovery(recovery_id)
@@ -85,7 +86,7 @@ def detail(
 def _checkpoints(
     rows: Sequence[RecoveryCheckpoint], settings: Settings, exports: Exports, recovery_id: str
 ) -> list[dict[str, Any]]:
-    """Oldest first. A storage that does not answer is not asked again, and keeps nobody from seeing the rest."""
+    """Return checkpoints, oldest first. A storage that does not answer is not asked again, and the rest is shown."""
     answer, trouble = [], ""
     for place, row in enumerate(reversed(rows)):
         exported = failed = None
@@ -94,7 +95,7 @@ def _checkpoints(
             try:
                 exported = None if trouble else exports.state_of(*where)
             except CdrError as error:
-                trouble = f"whether it was exported is not known: {error}"
+                trouble = f"it is unknown whether it was exported: {error}"
             failed = exports.failure_of(*where) or trouble or None
         answer.append(views.checkpoint(row, exported) | {"export_error": failed})
     return answer[::-1]
@@ -105,9 +106,9 @@ def _quarantined(phases: tuple[Any, ...]) -> int:
 
 
 def _why_not_take(state: RecoveryState, phases: tuple[Any, ...], *, may_act: bool) -> str | None:
-    """``None`` = it can be asked for now; else why not, in a sentence."""
+    """Return why no checkpoint can be taken now; ``None`` = it can."""
     if not may_act:
-        return "You may look at recoveries, but not act on them."
+        return "You may view recoveries, but not act on them."
     if state.is_final:
         return f"The recovery is {state.lower()}; its checkpoints are no longer needed."
     drain = next(row for row in phases if row.name is Phase.DRAIN)
@@ -131,9 +132,11 @@ def _why_not_export(recovery: Recovery, *, published: bool, may_act: bool) -> st
 def _why_not_start_over(
     recovery: Recovery, log: Sequence[CommitLogEntry], drill: Drill | None, *, may_act: bool
 ) -> str | None:
-    """``None`` = it can be started over; the first task looks into the target before it does so."""
+    """Return why it cannot be started over; ``None`` = it can, and the first task checks the target before
+    it does so.
+    """
     if not may_act:
-        return "You may look at recoveries, but not act on them."
+        return "You may view recoveries, but not act on them."
     if drill is not None:
         return "A drill's recovery is not started over; start another drill."
     if recovery.state is RecoveryState.REPLACED:

@@ -1,7 +1,7 @@
-"""Answers without secrets: what this server's environment and settings hold as one is replaced by stars in every text.
+"""Responses without secrets: every secret of this server's environment and settings is replaced by stars in every text.
 
-Errors, specs and reasons are other people's words. A driver is told never to print a secret and its lines are cleaned;
-this is the same lock on the way out, for what got into the database all the same.
+Errors, specs and reasons are texts of users and libraries. Drivers never print secrets and their lines are cleaned;
+this is the last filter, for secrets that reached the database nevertheless.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cdr_airflow.redact import Redactor, redactor_for
 
 
 def cleaner() -> Redactor:
-    """Of this moment: settings may change while the server runs."""
+    """Return the redactor of the current settings, which may change while the server runs."""
     return redactor_for(os.environ)
 
 
 def cleaned(value: Any, clean: Redactor) -> Any:
-    """The value with every text in it cleaned; names of fields are ours and stay."""
+    """Return the value with every text in it cleaned; names of fields stay."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""From a run of a DAG to its recovery: what its first task said, or else its drill, or whose attempts it began."""
+"""From a run of a DAG to its recovery: by the XCom of its first task, else its drill, else the attempts it began."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RECOVERY_KEY = "recovery"
 """XCom under which the first task names the recovery, also where it found one that was done already."""
 
 OWN_DAGS = "cdr_"
-"""How our DAGs begin. Scheduled runs of different DAGs share their ids, so a run's id alone names nothing."""
+"""Prefix of cdr's DAGs. Scheduled runs of different DAGs share their ids, so a run's id alone is ambiguous."""
 
 DRILL_DAGS = "cdr_restore_drill"
-"""How those of drills begin. Plans with the same schedule share the ids of their runs, so a drill is found by both."""
+"""Prefix of drill DAGs. Plans with the same schedule share the ids of their runs, so a drill is found by both."""
 
 _RECOVERY_ID = re.compile(r"r-[0-9a-f]{4,64}(?:-g[0-9]{1,9})?")
 
@@ -31,7 +31,7 @@ def recovery_of_run(rows: Repository, dag_id: str, run_id: str) -> str | None:
 
 
 def _named_by_task(dag_id: str, run_id: str) -> str | None:
-    # Not at the top: Airflow's models are loaded by the api-server anyway, and by nobody who only tests this package.
+    # Not at module level: only the api-server has to load Airflow's models.
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 

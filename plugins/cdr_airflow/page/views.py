@@ -1,6 +1,6 @@
-"""Rows as answers: what the API says about a recovery. Pure; nothing here asks the database.
+"""Rows as responses of the API. Pure; nothing here queries the database.
 
-Texts are as they were stored: ``clean`` takes secrets out of all of them at once, on the way out.
+Texts are as they were stored: ``clean`` removes secrets from all of them at once, when they are sent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _READ, _DRAIN, _COMMIT = 0, 3, 4
 
 
 def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
-    """A recovery as the list shows it; the same names as ``cdr status --json`` where they mean the same."""
+    """Return a recovery for the list; fields with the meaning of ``cdr status --json`` have its names."""
     return {
         "recovery": recovery.id,
         "job": job_of(recovery.spec),
@@ -57,7 +57,7 @@ def line(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
 
 
 def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
-    """What is known of the result: nothing is claimed before commit has said it."""
+    """Return the known part of the result: nothing is claimed before commit has stored it."""
     phases = recovery.phases
     committed = phases[_COMMIT].result if phases[_COMMIT].state is PhaseState.DONE else None
     verdict, proven = (committed or {}).get("verdict"), bool((committed or {}).get("proven"))
@@ -76,13 +76,15 @@ def outcome(recovery: RecoveryLine, now: datetime) -> dict[str, Any]:
 
 
 def _until(recovery: RecoveryLine, now: datetime) -> datetime:
-    """Nobody works on a recovery that failed or was cancelled: its times end with the last that was heard of it."""
+    """Return the end of a recovery's times: one that failed or was cancelled ends with its last recorded event."""
     stopped = (RecoveryState.FAILED, RecoveryState.CANCELLED, RecoveryState.REPLACED)
     return recovery.updated_at if recovery.state in stopped else now
 
 
 def phase(row: PhaseProgress, now: datetime) -> dict[str, Any]:
-    """A phase as the shell has it, with its times and how full its bar is (``None`` = nobody knows yet)."""
+    """Return a phase with the fields of the command line, its times and the share of its bar (``None`` =
+    unknown yet).
+    """
     status = phase_status(row, now)
     status["running"] = len(row.running)
     return status | {
@@ -94,7 +96,9 @@ def phase(row: PhaseProgress, now: datetime) -> dict[str, Any]:
 
 
 def ledger(sums: Sequence[LedgerSum]) -> list[dict[str, Any]]:
-    """Each phase's sum, and whether it is that of the phase before; the phase itself has compared every channel."""
+    """Return each phase's sum, and whether it is that of the phase before; the phase itself has compared
+    every channel.
+    """
     answer: list[dict[str, Any]] = []
     for before, each in zip([None, *sums], sums, strict=False):
         same = None if before is None else (before.records, before.bytes) == (each.records, each.bytes)
@@ -111,14 +115,16 @@ def ledger(sums: Sequence[LedgerSum]) -> list[dict[str, Any]]:
 
 
 def routing(phases: Sequence[PhaseProgress]) -> dict[str, int] | None:
-    """Bytes by the way they took; ``None`` before the drain is done, and where its version did not count them."""
+    """Return bytes by the way they took; ``None`` before the drain is done, and where its version did not
+    count them.
+    """
     drain = phases[_DRAIN]
     counted: dict[str, int] | None = (drain.result or {}).get("routing")
     return counted if drain.state is PhaseState.DONE else None
 
 
 def attempts(rows: Sequence[Attempt], now: datetime) -> list[dict[str, Any]]:
-    """Newest first; a fenced one names the epoch that overtook it."""
+    """Return attempts, newest first; a fenced one names the epoch that overtook it."""
     epochs = sorted(row.epoch for row in rows)
     return [
         {
@@ -147,7 +153,7 @@ def _successor(row: Attempt, epochs: Sequence[int]) -> int | None:
 
 
 def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
-    """A recovery checkpoint. One that expired has the time of that as its end, so nobody knows how long it took."""
+    """Return a recovery checkpoint. An expired one has that time as its end, so its duration is unknown."""
     is_timed = row.ended_at is not None and row.state is not RecoveryCheckpointState.EXPIRED
     return {
         "id": row.checkpoint_id,
@@ -162,7 +168,9 @@ def checkpoint(row: RecoveryCheckpoint, exported: str | None) -> dict[str, Any]:
 
 
 def command(row: Command, timeout: float) -> dict[str, Any]:
-    """A command. One for which no drain started in time is shown as refused, also where no driver runs to refuse it."""
+    """Return a command. One for which no drain started in time is shown as refused, even if no driver runs to refuse
+    it.
+    """
     answer, until = dict(row.answer or {}), waits_until(row, timeout)
     is_over = until is not None and until <= datetime.now(UTC)
     return {
@@ -185,7 +193,7 @@ def age_of_source(recovery: Recovery) -> float | None:
 
 @lru_cache(maxsize=1024)
 def job_of(spec: str) -> str:
-    """The job's name; specs were checked when their recovery was made, and hardly ever differ."""
+    """Return the job's name; specs were checked when their recovery was made, and hardly ever differ."""
     try:
         value = yaml.safe_load(spec)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-// Asking the server. A failure is an Error with the server's own sentence and hint.
+// Requests to the server. A failure is an Error with the server's own sentence and hint.
 
 export class Failure extends Error {
   constructor(status, sentence, hint) {
@@ -12,7 +12,7 @@ export function get(path) {
   return call(path, { headers: { Accept: "application/json" } });
 }
 
-/** An action. The header is what a form on another site cannot send. */
+/** An action. A form on another site cannot send this header. */
 export function act(path, body = {}) {
   return call(path, {
     method: "POST",

@@ -1,4 +1,4 @@
-// Recovery checkpoints: ask for one, which is taken when it drains; export a complete one.
+// Recovery checkpoints: request one, which the drain takes; export a complete one.
 
 import { act } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
@@ -7,36 +7,36 @@ import { ago, clock, count, duration, kind, time, word } from "./format.js";
 const OPEN = ["REQUESTED", "ACCEPTED"];
 const SHOWN = 20;
 
-/** `memory` outlives the redrawing: what was asked here, and what came of it. */
+/** `memory` outlives the redrawing: requests made here, and their outcomes. */
 export function checkpoints(answer, memory, refresh) {
   settle(answer, memory);
   const why = answer.actions.take;
   const early = answer.commands.find((each) => each.waits_until);
-  const waiting = memory.asked !== null || early !== undefined;
+  const waiting = memory.pending !== null || early !== undefined;
   const button = h("button", { class: "primary", disabled: why !== null || waiting || memory.busy, title: why, "data-testid": "take-checkpoint", onclick: (event) => take(answer, memory, refresh, event.currentTarget) }, early ? "Waiting for the drain …" : waiting ? "Taking a checkpoint …" : "Take a checkpoint");
   const message = early ? notice("warn", "checkpoint-message", `The drain has not started; the request waits until ${clock(early.waits_until)}.`) : memory.outcome && notice(memory.outcome.kind, "checkpoint-message", memory.outcome.what, memory.outcome.more);
-  const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "One taken while the recovery drains is where it goes on after a crash, and can be exported as a checkpoint in Flink's format.");
+  const body = answer.checkpoints.length ? table(answer, memory, refresh) : empty("No recovery checkpoints", "If the drain crashes, it resumes from the latest recovery checkpoint, which can be exported as a checkpoint in Flink's format.");
   return card("Recovery checkpoints", "checkpoints", [message && h("div", { class: "pad" }, message), body], { side: [why && h("span", { class: "quiet", "data-testid": "take-why" }, why), button], tight: true });
 }
 
 /** Looks up the command that was given here. */
 function settle(answer, memory) {
-  if (memory.asked === null) return;
-  const command = answer.commands.find((each) => each.id === memory.asked);
+  if (memory.pending === null) return;
+  const command = answer.commands.find((each) => each.id === memory.pending);
   if (!command || OPEN.includes(command.state)) return;
-  memory.asked = null;
+  memory.pending = null;
   memory.outcome = command.state === "DONE" ? { kind: "good", what: `Recovery checkpoint ${command.checkpoint} is complete.` } : { kind: "bad", what: `No checkpoint was taken: ${command.reason ?? "no reason given"}.`, more: command.not_ready ? "Ask again while it drains." : "Ask again." };
 }
 
 async function take(answer, memory, refresh, button) {
-  if (memory.busy !== false || memory.asked !== null) return;
-  // At once: the page is drawn anew only with the next answer, and a second click would be a second checkpoint.
+  if (memory.busy !== false || memory.pending !== null) return;
+  // Disabled at once: the page is redrawn only with the next response, and a second click would take a second checkpoint.
   button.disabled = true;
   memory.busy = true;
   memory.outcome = null;
   try {
     const given = await act(`recoveries/${encodeURIComponent(answer.recovery)}/checkpoints`);
-    if (given.command) memory.asked = given.command.id;
+    if (given.command) memory.pending = given.command.id;
     else memory.outcome = { kind: "good", what: `The drain is over; its last checkpoint is ${given.checkpoint}.` };
   } catch (error) {
     memory.outcome = refusal(error);
@@ -80,7 +80,7 @@ function table(answer, memory, refresh) {
   );
   const left = answer.checkpoints_in_all - newest.length;
   return [
-    h("table", {}, h("thead", {}, h("tr", {}, ["Number", "State", "Epoch", "Asked", "Took", "", ""].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows)),
+    h("table", {}, h("thead", {}, h("tr", {}, ["Number", "State", "Epoch", "Triggered", "Took", "", ""].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows)),
     left > 0 && h("p", { class: "sub pad" }, `and ${count(left)} older ones`),
   ];
 }

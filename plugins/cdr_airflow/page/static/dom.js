@@ -1,4 +1,4 @@
-// Making elements. Every text becomes a text node, so whatever a job, a path or an error is called, it is shown and
+// Makes elements. Every text becomes a text node, so the name of a job, a path or an error is shown and
 // never run.
 
 const SVG = "http://www.w3.org/2000/svg";

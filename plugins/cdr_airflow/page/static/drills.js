@@ -1,4 +1,4 @@
-// Restore drills: does recovery work, how long does it take, and how old is that knowledge.
+// Restore drills: results, recovery times, and the age of the last success.
 
 import { get } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
@@ -9,14 +9,14 @@ import { trend } from "./trend.js";
 const SIZE = 100;
 const MEANS = [
   ["PASSED", "All checks passed within the limits: on that day this checkpoint could be recovered."],
-  ["FAILED", "A check failed: a recovery in earnest would have failed, or would not have been whole. Its line says what to do."],
-  ["TIMED_OUT", "The recovery was right but took longer than its RTO."],
-  ["COULD_NOT_RUN", "The drill itself could not be carried out. It says nothing about the checkpoint, so it counts for no rate."],
+  ["FAILED", "A real recovery would have failed or been incomplete; see the failed check."],
+  ["TIMED_OUT", "Recovered correctly, but exceeded its RTO."],
+  ["COULD_NOT_RUN", "The drill itself could not be carried out. It proves nothing about the checkpoint and is excluded from the pass rate."],
 ];
 
 export function drills(chosen) {
-  const asked = new URLSearchParams(window.location.search);
-  const at = { plan: asked.get("plan"), offset: Number(asked.get("offset")) || 0 };
+  const query = new URLSearchParams(window.location.search);
+  const at = { plan: query.get("plan"), offset: Number(query.get("offset")) || 0 };
   const open = new Set(chosen ? [chosen] : []);
   return {
     async load() {
@@ -36,8 +36,8 @@ export function drills(chosen) {
         refresh(true);
       };
       if (!answer.drills.length && answer.plans.length) return [head(answer, at, choose), alarms(answer), plans(answer, choose), h("section", { class: "card" }, empty(at.plan ? `No drill of ${at.plan} here` : "No drills yet", at.plan ? "The plan has no drill yet, or the address is an old one." : "The plans above have not run yet.", at.plan && h("button", { onclick: () => choose(null), "data-testid": "all-drills" }, "Show all drills")))];
-      if (!answer.drills.length) return [h("h1", {}, "Restore drills"), h("section", { class: "card" }, empty("No drills yet", "A drill recovers a checkpoint to scratch, checks the result and throws it away, so that the night it is needed is not the first time it runs.", "Describe a plan in drills.yaml and let the DAG cdr_restore_drill run on its schedule, or run cdr drill run in a shell."))];
-      return [head(answer, at, choose), alarms(answer), plans(answer, choose), card("How long, and how old", "trend", trend(answer.drills)), history(answer, at, open, choose, refresh), meaning()];
+      if (!answer.drills.length) return [h("h1", {}, "Restore drills"), h("section", { class: "card" }, empty("No drills yet", "A drill recovers a checkpoint to scratch, checks the result and removes it, so that the night it is needed is not the first time it runs.", "Describe a plan in drills.yaml and let the DAG cdr_restore_drill run on its schedule, or run cdr drill run in a shell."))];
+      return [head(answer, at, choose), alarms(answer), plans(answer, choose), card("Recovery time and checkpoint age", "trend", trend(answer.drills)), history(answer, at, open, choose, refresh), meaning()];
     },
   };
 }
@@ -47,7 +47,7 @@ function head(answer, at, choose) {
 }
 
 function alarms(answer) {
-  return answer.plans.filter((plan) => plan.is_stale).slice(0, 5).map((plan) => notice("warn", "stale-drill", plan.sentence, "Until a drill passes again, nobody knows that this job's checkpoints can be recovered."));
+  return answer.plans.filter((plan) => plan.is_stale).slice(0, 5).map((plan) => notice("warn", "stale-drill", plan.sentence, "This plan has no recent passing drill: recoverability is unverified."));
 }
 
 function plans(answer, choose) {

@@ -1,4 +1,4 @@
-// Types and keys: how far the checkpoint confirms the job spec, and what records look like when read with it.
+// Types and keys: the checkpoint's evidence for the job spec, and sample records decoded with it.
 
 import { card, h } from "./dom.js";
 import { count } from "./format.js";
@@ -27,7 +27,7 @@ function claim(name, finding) {
   );
 }
 
-/** Garbage is visible at a glance: three rows, and the smallest and largest value of each field. */
+/** Three rows, and the smallest and largest value of each field: a wrong type shows as garbage. */
 function samples(sample) {
   const names = Object.keys(sample.rows[0]);
   const cell = (value) => h("td", { class: "clip", title: text(value) }, text(value));

@@ -1,4 +1,4 @@
-// Records on their way: old subtasks left, new ones right, a ribbon as thick as what went between them.
+// Records from old to new subtasks: old ones left, new ones right, joined by ribbons as thick as their records.
 
 import { h, svg } from "./dom.js";
 import { bytes, count } from "./format.js";
@@ -9,9 +9,9 @@ const MARGIN = 64;
 
 export function flow(exchange) {
   const parts = [h("p", { class: "sub", "data-testid": "flow-title" }, h("b", {}, exchange.exchange), ` · ${exchange.partitioner} · ${count(exchange.old.subtasks)} → ${count(exchange.new.subtasks)} subtasks${exchange.records === null ? "" : ` · ${count(exchange.records)} records, ${bytes(exchange.bytes)}`}${grouped(exchange)}`)];
-  if (exchange.records === null) parts.push(h("p", { class: "quiet" }, "How many are in flight is known when the first phase is done."));
+  if (exchange.records === null) parts.push(h("p", { class: "quiet" }, "The number of records in flight is known when the first phase is done."));
   else if (exchange.records === 0) parts.push(h("p", { class: "quiet" }, "No record was in flight here."));
-  else if (exchange.links.some((link) => link.to === null)) parts.push(picture(exchange), h("p", { class: "sub" }, "Where they go is known when the filter is done."));
+  else if (exchange.links.some((link) => link.to === null)) parts.push(picture(exchange), h("p", { class: "sub" }, "The new subtasks are known when the filter is done."));
   else parts.push(picture(exchange));
   return h("figure", { class: "flow", "data-testid": "flow-exchange" }, parts);
 }
@@ -44,7 +44,7 @@ function sums(links, side, size) {
   return found;
 }
 
-/** Places of a side's subtasks: as high as their share, never invisible. */
+/** Boxes of a side's subtasks: as high as their share, always visible. */
 function column(names, records, all, height, gap) {
   const least = 2;
   const room = height - gap * (names.length - 1) - least * names.length;

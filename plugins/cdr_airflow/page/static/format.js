@@ -1,4 +1,4 @@
-// Numbers and times as people read them. Unknown is a dash, which is not zero.
+// Formats numbers and times for display. Unknown is a dash, which differs from zero.
 
 export const DASH = "–";
 const whole = new Intl.NumberFormat("en");
@@ -43,7 +43,7 @@ export function ago(iso, now = Date.now()) {
   if (!iso) return DASH;
   const seconds = (now - Date.parse(iso)) / 1000;
   if (seconds < 10) return "just now";
-  // Coarse on purpose: what changes every second is redrawn every second.
+  // Coarse on purpose: a text that changes every second is redrawn every second.
   const step = seconds < 60 ? 10 : seconds < 3600 ? 60 : seconds < 172800 ? 3600 : 86400;
   const rounded = Math.floor(seconds / step) * step;
   return `${rounded === 60 ? "1 min" : duration(rounded)} ago`;
@@ -60,7 +60,7 @@ export function clock(iso) {
   return iso ? time(iso).slice(11) : DASH;
 }
 
-/** The last parts of a long path: the beginning is what all of them share. */
+/** The last parts of a long path: paths mostly share the beginning. */
 export function tail(path, parts = 2) {
   const split = String(path).replace(/\/+$/, "").split("/");
   return split.length <= parts + 1 ? path : `…/${split.slice(-parts).join("/")}`;
@@ -74,7 +74,7 @@ const KINDS = {
 };
 const WORDS = { TIMED_OUT: "too slow", COULD_NOT_RUN: "could not run", NOT_RUN: "not run", NOT_CONFIGURED: "not configured" };
 
-/** good, bad, warn, busy or idle: how a state looks. */
+/** The style of a state: good, bad, warn, busy or idle. */
 export function kind(state) {
   return KINDS[state] ?? "idle";
 }

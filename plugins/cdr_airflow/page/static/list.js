@@ -1,4 +1,4 @@
-// All recoveries, newest first: what is looked for is in the address, so that it can be sent to somebody.
+// All recoveries, newest first: the filter is in the address, so that a link to it can be shared.
 
 import { get } from "./api.js";
 import { across, empty, h } from "./dom.js";
@@ -12,8 +12,8 @@ const GROUPS = [
 const RUNNING = ["READING", "FILTERING", "SPILLING", "DRAINING", "COMMITTING"];
 
 export function list() {
-  const asked = new URLSearchParams(window.location.search);
-  const at = { state: asked.get("state") ?? "", q: asked.get("q") ?? "", offset: Number(asked.get("offset")) || 0 };
+  const query = new URLSearchParams(window.location.search);
+  const at = { state: query.get("state") ?? "", q: query.get("q") ?? "", offset: Number(query.get("offset")) || 0 };
   const search = h("input", { type: "search", placeholder: "Job, checkpoint, target or id", value: at.q, "aria-label": "Search", "data-testid": "search" });
   let busy = null;
 
@@ -64,7 +64,7 @@ function body(answer, at, all, move) {
     ));
   }
   if (answer.recoveries.length === 0) {
-    return h("section", { class: "card" }, empty("Nothing fits", "No recovery has this state and these words.", h("button", { onclick: () => move({ state: "", q: "" }), "data-testid": "clear-filter" }, "Show all")));
+    return h("section", { class: "card" }, empty("No recovery matches this filter", "", h("button", { onclick: () => move({ state: "", q: "" }), "data-testid": "clear-filter" }, "Show all")));
   }
   const names = ["State", "Job", "Checkpoint", "Target", "Records", "Progress", "Started"];
   const table = h(

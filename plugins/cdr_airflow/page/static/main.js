@@ -1,4 +1,4 @@
-// Which page this is, keeping it fresh, and what to show when that fails.
+// Chooses the page by the address, keeps it fresh, and shows failures.
 
 import { Failure } from "./api.js";
 import { h, notice, redraw } from "./dom.js";
@@ -39,7 +39,7 @@ function mark() {
   }
 }
 
-/** Calls the page's `load` again and again; what it returns says what is shown and how soon to look again. */
+/** Calls the page's `load` repeatedly; its result has the contents and the time of the next call. */
 async function follow(page) {
   let last = null;
   let shown = null;
@@ -49,12 +49,12 @@ async function follow(page) {
     clearTimeout(timer);
     timer = setTimeout(() => tick(), 1000 * seconds);
   };
-  // Between pressing and letting go of a button it must stay the same button.
+  // A button must not be replaced while it is pressed.
   let pressed = false;
   document.addEventListener("pointerdown", () => (pressed = true), true);
   for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => setTimeout(() => (pressed = false)), true);
 
-  // Only the newest question counts: an older one may be answered later, and says what was looked for before.
+  // Only the newest request counts: an older one may be answered later, for an earlier filter.
   let newest = 0;
   async function tick(forced = false) {
     if (document.hidden) return again(2);
@@ -80,8 +80,8 @@ async function follow(page) {
   function failed(error) {
     shown = "failure";
     const hint = error.hint ? `${error.hint[0].toUpperCase()}${error.hint.slice(1)}.` : "";
-    const sentence = error instanceof Failure ? `${error.message[0].toUpperCase()}${error.message.slice(1)}.` : "The page failed, which it never should.";
-    const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database cannot be used now" }[error.status] ?? "Something failed";
+    const sentence = error instanceof Failure ? `${error.message[0].toUpperCase()}${error.message.slice(1)}.` : "Something went wrong (a bug in this page).";
+    const title = { 401: "You are signed out", 403: "Not allowed", 404: "Not found", 503: "The metadata database is unavailable" }[error.status] ?? "Something failed";
     const back = error.status === 404 && h("p", {}, h("a", { href: here().startsWith("drills") ? "drills" : "./", "data-testid": "back" }, here().startsWith("drills") ? "‹ All drills" : "‹ All recoveries"));
     main.replaceChildren(h("h1", {}, title), notice("bad", "failure", sentence, hint, error.status === 503 && "This page tries again by itself."), ...[back].filter(Boolean));
     fresh.textContent = lastFresh ? `Last answer at ${clock(lastFresh)}` : "";

@@ -1,9 +1,9 @@
-// From a part of a long list to the next.
+// Moves through the parts of a long list.
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
 
-/** Nothing where all of it is shown; `move` takes the offset to show. */
+/** Returns nothing if the whole list is shown; `move` takes the offset to show. */
 export function pager(answer, size, move) {
   if (answer.total <= size) return null;
   const last = Math.min(answer.offset + size, answer.total);

@@ -1,4 +1,4 @@
-// One recovery: what it is, how far it is, what it proved, who worked on it.
+// One recovery: its facts, progress, verdict and attempts.
 
 import { get } from "./api.js";
 import { card, empty, h, notice } from "./dom.js";
@@ -13,7 +13,7 @@ import { timeline } from "./timeline.js";
 const FINAL = ["DONE", "CANCELLED", "REPLACED"];
 
 export function recovery(id, crumbs = true) {
-  const memory = { asked: null, busy: false, outcome: null, over: {} };
+  const memory = { pending: null, busy: false, outcome: null, over: {} };
   return {
     load: () => get(`recoveries/${encodeURIComponent(id)}`),
     seconds: (answer) => (kind(answer.state) === "busy" ? 1.5 : FINAL.includes(answer.state) ? 60 : 5),
@@ -50,11 +50,11 @@ function head(answer, crumbs) {
 
 const VERDICTS = {
   balanced: ["good", "Balanced: every record of the checkpoint was published once, in order."],
-  partial: ["warn", "Partial: what could be read was published once; the rest is listed in the receipt."],
-  unbalanced: ["bad", "Unbalanced: what was published is not what was read. Do not use it."],
+  partial: ["warn", "Partial: the readable records were published once; the rest is listed in the receipt."],
+  unbalanced: ["bad", "Unbalanced: the published records differ from those that were read. Do not use them."],
 };
 
-/** What its seconds are: nobody has begun a recovery that was only created. */
+/** The label of its seconds: a recovery that was only created has not started. */
 function spent(answer) {
   if (answer.ended_at) return "Took (RTO)";
   if (answer.state === "CREATED") return "Waiting for";
@@ -67,7 +67,7 @@ function outcome(answer) {
   if (answer.verdict) {
     const [how, sentence] = VERDICTS[answer.verdict] ?? ["warn", `Verdict: ${answer.verdict}.`];
     const aside = answer.quarantined ? `${count(answer.quarantined)} ${answer.quarantined === 1 ? "channel was" : "channels were"} damaged; the bytes from the damage on are in quarantine.` : "";
-    const unproven = answer.proven === false ? `Verdict: ${answer.verdict_text}. Nothing in the checkpoint proves the key that records went by; see Types and keys.` : "";
+    const unproven = answer.proven === false ? `Verdict: ${answer.verdict_text}. Nothing in the checkpoint proves the key by which records were routed; see Types and keys.` : "";
     parts.push(notice(how, "verdict", sentence, aside, unproven));
   }
   if (answer.state === "CANCELLED") parts.push(notice("warn", "cancelled", "The recovery was cancelled; nothing was published."));
@@ -90,7 +90,7 @@ function flowCard(answer) {
 }
 
 function ledger(answer) {
-  if (!answer.ledger.length) return card("Ledger", "ledger", empty("Nothing counted yet", "Each phase writes down what it counted when it ends."));
+  if (!answer.ledger.length) return card("Ledger", "ledger", empty("Nothing counted yet", "Each phase stores its counts when it ends."));
   const waiting = answer.phases.filter((phase) => !answer.ledger.some((line) => line.phase === phase.name));
   const rows = answer.ledger.map((line) =>
     h(
@@ -100,13 +100,13 @@ function ledger(answer) {
     ),
   );
   const missing = waiting.map((phase) => h("tr", {}, h("td", { class: "quiet" }, phase.name), h("td", { class: "num quiet" }, DASH), h("td", { class: "num quiet" }, DASH), h("td", { class: "num quiet" }, DASH), h("td", { class: "quiet" }, "not yet")));
-  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Phase", "Records", "Bytes", "Lines", "Beside the one before"].map((name, place) => h("th", { class: place > 0 && place < 4 ? "num" : null }, name)))), h("tbody", {}, rows, missing));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Phase", "Records", "Bytes", "Lines", "vs. previous phase"].map((name, place) => h("th", { class: place > 0 && place < 4 ? "num" : null }, name)))), h("tbody", {}, rows, missing));
   const verdict = answer.verdict ? h("span", { class: `pill ${kind(answer.verdict)}`, "data-testid": "ledger-verdict" }, answer.verdict_text) : h("span", { class: "quiet" }, "no verdict before commit");
   return card("Ledger", "ledger", [table, h("p", { class: "sub pad" }, "Every phase compares records, bytes, a fingerprint and the order, channel by channel, before it is done.")], { side: verdict, tight: true });
 }
 
 function attempts(answer) {
-  if (!answer.attempts.length) return card("Attempts", "attempts", empty("Nobody has begun yet"));
+  if (!answer.attempts.length) return card("Attempts", "attempts", empty("No attempt has begun yet"));
   const fenced = answer.attempts.filter((each) => each.state === "FENCED").length;
   const rows = answer.attempts.map((each) =>
     h(
@@ -119,8 +119,8 @@ function attempts(answer) {
       h("td", { class: "wraps" }, each.error ?? ""),
     ),
   );
-  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Epoch", "Phase", "State", "Run", "Host", "Started", "Took", "What it said"].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows));
-  return card("Attempts", "attempts", table, { side: fenced ? fenced === 1 ? "1 fenced: it could write nothing after it was overtaken" : `${fenced} fenced: they could write nothing after they were overtaken` : null, tight: true });
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ["Epoch", "Phase", "State", "Run", "Host", "Started", "Took", "Error"].map((name) => h("th", { class: name === "Took" ? "num" : null }, name)))), h("tbody", {}, rows));
+  return card("Attempts", "attempts", table, { side: fenced ? fenced === 1 ? "1 fenced: it could not write after a newer epoch began" : `${fenced} fenced: they could not write after a newer epoch began` : null, tight: true });
 }
 
 function about(answer) {

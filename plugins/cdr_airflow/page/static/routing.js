@@ -1,4 +1,4 @@
-// The ways that the bytes took to the output, as the drain counted them.
+// The routes of the bytes to the output, as the drain counted them.
 
 import { across, card, h } from "./dom.js";
 import { bytes } from "./format.js";

@@ -1,4 +1,4 @@
-// The tab of a DAG run: its recovery, as soon as it has one.
+// The tab of a DAG run: its recovery, once there is one.
 
 import { get } from "./api.js";
 import { empty, h } from "./dom.js";

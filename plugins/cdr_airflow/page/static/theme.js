@@ -1,4 +1,4 @@
-// Light or dark as Airflow is, which keeps its choice here under "theme"; else as the system is. Not a module: it must
+// Follows Airflow's theme, which is stored under "theme", else the system's. Not a module: it must
 // run before anything is painted.
 (() => {
   const system = window.matchMedia("(prefers-color-scheme: dark)");

@@ -1,10 +1,10 @@
-// The five phases on one axis of time: where each began, how far it is, when it may end.
+// The five phases on one axis of time: start, progress and expected end of each.
 
 import { across, h } from "./dom.js";
 import { bytes, count, duration, percent, word } from "./format.js";
 
 const NARROWEST = 0.006;
-const UNKNOWN = 0.2; // how much of its bar moves while nobody knows how far a phase is
+const UNKNOWN = 0.2; // the moving share of the bar while a phase's progress is unknown
 
 export function timeline(answer) {
   const begun = answer.phases.filter((phase) => phase.started_at);
@@ -36,11 +36,11 @@ function lane(phase, from, to) {
   return [
     h("div", { class: "name" }, phase.name),
     h("div", { class: "lane" }, track),
-    h("div", { class: "said", "data-testid": `phase-${phase.name}` }, h("span", { "data-testid": `phase-${phase.name}-state` }, word(phase.state)), said(phase)),
+    h("div", { class: "said", "data-testid": `phase-${phase.name}` }, h("span", { "data-testid": `phase-${phase.name}-state` }, word(phase.state)), progressText(phase)),
   ];
 }
 
-function said(phase) {
+function progressText(phase) {
   if (phase.state === "PENDING") return "";
   if (phase.state === "DONE") return ` · ${count(phase.records)} records · ${duration(phase.seconds)}`;
   const parts = [phase.fraction === null ? "" : percent(phase.fraction), phase.total ? `${count(phase.done)} of ${count(phase.total)} units` : "", phase.bytes ? bytes(phase.bytes) : ""];

@@ -1,4 +1,4 @@
-// How long drills took and how old their checkpoints were, one under the other on one axis of time.
+// Recovery times of drills and ages of their checkpoints, one under the other on one axis of time.
 
 import { empty, h, svg } from "./dom.js";
 import { duration, kind, time, word } from "./format.js";
