@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import google_crc32c
@@ -28,7 +27,7 @@ from cdr_core.channels.record_owners import new_owners_of, old_owners
 from cdr_core.errors import CdrError
 from cdr_core.flink.decode import decode_values
 from cdr_core.flink.keys import key_groups
-from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import Window
 from cdr_core.kernels import channel_batches, fingerprint, frames
 from cdr_core.planning.custom_partitioner import call_owner
@@ -388,7 +387,7 @@ def _owners(
     downs: npt.NDArray[np.int32],
     number: int,
 ) -> Longs | None:
-    description = _type(exchange.record)
+    description = parse_type(exchange.record)
     if exchange.partitioner == Partitioner.CUSTOM:
         values = decode_values(description, data, starts, ends).values
         owner, most = exchange.owner, exchange.max_parallelism
@@ -412,8 +411,3 @@ def _by_kind(counts: Sequence[Mapping[str, int]]) -> Longs:
 def _counted_by(channels: Longs, kinds: Longs, counts: Longs) -> Ledger:
     empty = np.zeros(0, np.int64), np.zeros((0, fingerprint.FOLD_COLUMNS), np.uint64)
     return Ledger(*empty, channels, kinds, counts)
-
-
-@lru_cache(maxsize=64)
-def _type(text: str) -> TypeDescription:
-    return parse_type(text)

@@ -28,7 +28,7 @@ from cdr_core.flink.key_sorter import Sorter
 from cdr_core.flink.keys import key_place
 from cdr_core.flink.paged_reader import paged_windows
 from cdr_core.flink.read_page import ReadPage
-from cdr_core.flink.types import TypeDescription, parse_type
+from cdr_core.flink.types import parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Window, windows
 from cdr_core.kernels import element_runs, fingerprint, frames
 from cdr_core.planning.job_spec import Partitioner
@@ -136,7 +136,7 @@ class Selector:
         exchange = self._plan.exchanges[planned.exchange]
         if exchange.partitioner != Partitioner.HASH:
             return None
-        place = key_place(_type(exchange.record), exchange.key)
+        place = key_place(parse_type(exchange.record), exchange.key)
         first = self._plan.subtasks[planned.subtasks[0]].index
         lanes = range(first, first + len(planned.subtasks))
         return None if place is None else (place, lanes_of_groups(exchange, planned.down, lanes))
@@ -149,7 +149,7 @@ class Selector:
         frames.element_times(window.data, window.starts, window.tags, times, values)
         with _exact_place(where, window):
             owners = record_owners(
-                exchange, _type(exchange.record), window.data, values[records], window.ends[records], where
+                exchange, parse_type(exchange.record), window.data, values[records], window.ends[records], where
             )
         first = self._plan.subtasks[planned.subtasks[0]].index
         if len(owners) and not 0 <= owners.min() - first <= owners.max() - first < len(planned.subtasks):
@@ -225,8 +225,3 @@ def _exact_place(where: Where, window: Window) -> Iterator[None]:
         yield
     except (BadValue, Misplaced) as error:
         raise placed(error, window, where) from None
-
-
-@lru_cache(maxsize=64)
-def _type(text: str) -> TypeDescription:
-    return parse_type(text)

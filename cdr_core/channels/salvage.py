@@ -20,7 +20,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -264,7 +263,7 @@ def first_bad(exchange: PlannedExchange, down: int | Ints, window: Window, *, sh
     times, begins = np.empty(len(window.starts), np.int64), np.empty(len(window.starts), np.int64)
     frames.element_times(window.data, window.starts, window.tags, times, begins)
     starts, ends = begins[places], window.ends[places]
-    description = _type(exchange.record)
+    description = parse_type(exchange.record)
     found: tuple[int, str] | None = None
     unfit = _first_unfit(description, window.data, starts, ends, shown)
     if unfit is not None:
@@ -304,8 +303,3 @@ def _first_unfit(
                 return at + error.record, error.complaint
             at, step = at + error.record + 1, _STEP
     return None
-
-
-@lru_cache(maxsize=64)
-def _type(text: str) -> TypeDescription:
-    return parse_type(text)

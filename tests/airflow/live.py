@@ -207,7 +207,8 @@ class Run:
 
     @property
     def recovery(self) -> str:
-        return str(self.live.client.xcom(self.id, "read", "recovery"))
+        path = f"dags/{DAG}/dagRuns/{quote(self.id)}/taskInstances/read/xcomEntries/recovery"
+        return str(self.live.client.call("GET", path)["value"])
 
     def task(self, name: str) -> dict[str, Any]:
         return self.live.client.tasks(self.id)[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from cdr_core.flink.types.model import (
     Array,
     Kind,
@@ -13,7 +15,7 @@ from cdr_core.flink.types.model import (
     TypeDescription,
 )
 from cdr_core.flink.types.scanner import Scanner, Token
-from cdr_core.flink.types.sqlparser import MAX_FIELDS, parse_sql_fields
+from cdr_core.flink.types.sqlparser import parse_sql_fields
 
 MAX_TUPLE = 25
 """Flink has Tuple1 to Tuple25."""
@@ -21,6 +23,7 @@ MAX_TUPLE = 25
 _SCALARS = {kind.value: kind for kind in Kind}
 
 
+@lru_cache(maxsize=256)
 def parse_type(text: str) -> TypeDescription:
     """Read a description, or refuse it with the column that is wrong and what is expected there.
 
@@ -105,12 +108,7 @@ def _named(scanner: Scanner, kind: StructKind, last: bool) -> Struct:
     types: list[TypeDescription] = []
     columns: list[int] = []
     while True:
-        name = scanner.name()
-        if name.value in names:
-            scanner.refuse(f"field {name.value!r} appears twice", name.column, "each name may appear once")
-        if len(names) == MAX_FIELDS:
-            scanner.refuse(f"more than {MAX_FIELDS} fields", name.column, "describe fewer")
-        names.append(name.value)
+        names.append(scanner.new_name(names))
         columns.append(scanner.token.column)
         types.append(_parse(scanner, last))
         if not scanner.take(","):

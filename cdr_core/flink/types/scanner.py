@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -10,6 +11,7 @@ from cdr_core.errors import SpecRefused
 
 MAX_TEXT = 100_000
 """Characters of a description; far beyond any real one, so that a pasted file is refused at once."""
+MAX_FIELDS = 4096
 MAX_DEPTH = 32
 """Nesting of types; keeps the parser's recursion and the decoder's registers small."""
 
@@ -108,6 +110,15 @@ class Scanner:
         if self.token.kind not in ("word", "quoted"):
             self.expected("a field name")
         return self.advance()
+
+    def new_name(self, names: Sequence[str]) -> str:
+        """Step over the name of a further field beside these, or refuse."""
+        name = self.name()
+        if name.value in names:
+            self.refuse(f"field {name.value!r} appears twice", name.column, "each name may appear once")
+        if len(names) == MAX_FIELDS:
+            self.refuse(f"more than {MAX_FIELDS} fields", name.column, "describe fewer")
+        return name.value
 
     def enter(self) -> None:
         """Go one level deeper, or refuse; every caller leaves again."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from cdr_core.flink.types.scanner import Scanner
 from cdr_core.flink.types.sql import MAX_LENGTH, SqlKind, SqlType
 
-MAX_FIELDS = 4096
 _ALIASES = {"INTEGER": "INT", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
 _PLAIN = {
     kind.value: kind
@@ -32,12 +31,7 @@ def parse_sql_fields(scanner: Scanner, close: str) -> tuple[tuple[str, ...], tup
     names: list[str] = []
     types: list[SqlType] = []
     while True:
-        name = scanner.name()
-        if name.value in names:
-            scanner.refuse(f"field {name.value!r} appears twice", name.column, "each name may appear once")
-        if len(names) == MAX_FIELDS:
-            scanner.refuse(f"more than {MAX_FIELDS} fields", name.column, "describe fewer")
-        names.append(name.value)
+        names.append(scanner.new_name(names))
         types.append(parse_sql(scanner))
         if scanner.token.kind == "literal":  # a column's comment
             scanner.advance()

@@ -47,11 +47,6 @@ class Client:
         rows = self.call("GET", f"dags/{DAG}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
         return {row["task_id"]: row for row in rows}
 
-    def xcom(self, run: str, task: str, key: str) -> Any:
-        """Return a task's XCom of this key."""
-        path = f"dags/{DAG}/dagRuns/{quote(run)}/taskInstances/{task}/xcomEntries/{key}"
-        return self.call("GET", path)["value"]
-
 
 def health(url: str) -> dict[str, str]:
     """Return each part's status; empty while Airflow does not answer."""
