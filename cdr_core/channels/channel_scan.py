@@ -85,7 +85,7 @@ def scan_channel(
     """
     channel, split_size = open_whole(plan, number), most or plan.split_size
     found = Without(windows(channel, 0, channel.size, 0, min(WINDOW, split_size)), drops, channel.where)
-    splits = list(_walk(_told(found, seen), split_size, channel.input_size, gives_up_others(plan, number)))
+    splits = list(_walk(_reported(found, seen), split_size, channel.input_size, gives_up_others(plan, number)))
     assert _covered(splits) + found.bytes == channel.size, "windows end with the channel or raise"
     return _described(plan, number, channel, splits, found)
 
@@ -114,7 +114,7 @@ def _salvage(
     found = Without(windows(salvaged.channel, 0, salvaged.intact, 0, size), drops, salvaged.channel.where)
     sound = SoundWindows(plan, number, salvaged, found, shown=shown)
     gives_up = gives_up_others(plan, number)
-    splits = list(_walk(_told(sound, seen), plan.split_size, salvaged.channel.input_size, gives_up))
+    splits = list(_walk(_reported(sound, seen), plan.split_size, salvaged.channel.input_size, gives_up))
     end = salvaged.channel.size if sound.damage is None else sound.damage.offset
     assert _covered(splits) + found.bytes == end, "the sound part ends where the damage begins"
     return _described(plan, number, salvaged.channel, splits, found), salvaged, sound.damage

@@ -19,7 +19,6 @@ from cdr_core.commit.sinks.prepared_files import ParquetFileWriter
 from cdr_core.drain.table_rows import RowBuilder
 from cdr_core.errors import SpecRefused, Unbalanced, Unreadable
 from cdr_core.flink.types import parse_type
-from cdr_core.kernels.fingerprint import record_hash
 from cdr_core.metadata import Phase, Recovery, RecoveryOptions, Repository
 from cdr_core.recovery import recovery_request
 from cdr_core.recovery.recovery_request import RecoveryRequest
