@@ -20,9 +20,14 @@ PROCESSES ?=
 # Airflow puts its plugins folder on the path itself; whatever runs outside of Airflow needs it said.
 embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
-fast = tests/test_errors.py tests/test_settings.py $(addprefix tests/flink_formats/types/test_,keys.py parsing.py round_trips.py) tests/rescale tests/cli
+# Tests by markers; pyproject.toml says what they mean. A lane of pytest's own, as in ARGS="-m spark", wins.
+services = spark or airflow or flink or s3 or postgres or browser
+fast = not ($(services) or phases or slow)
+pytest = .venv/bin/python -m pytest
+# One process more than there are cores: tests of real services wait more than they work.
+parallel = -n $(or $(PROCESSES),$$(($$(nproc) + 1))) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup check test test-wheel test-commit test-flink test-airflow test-browser test-fast fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
+.PHONY: help setup check test test-fast test-slow test-all test-commit test-wheel test-flink test-airflow test-browser fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -34,25 +39,31 @@ setup: ## the environment in .venv, from the lock
 check: setup ## format, lint, types, import contract, lock, generated pages
 	@.venv/bin/python .make/check.py
 
-# One process more than there are cores: tests of real services wait more than they work.
-test: setup ## the tests; ARGS="tests/flink -x" for some of them
-	@.venv/bin/python -m pytest $(if $(ARGS),$(ARGS),-n $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
+test: setup ## every real part once; ARGS="tests/flink -x" for some of them
+	@$(pytest) -m 'not (slow or browser)' $(or $(ARGS),$(parallel))
 
-# No Airflow, browser, Flink, chaos or Spark server: what a supported Python has to show besides the demo.
-test-fast: setup ## the tests that start no Airflow, Spark, Flink or browser
-	@.venv/bin/python -m pytest -n $(or $(PROCESSES),$$(nproc)) --maxprocesses 4 --dist loadfile $(or $(ARGS),$(fast))
+# No file of tests/airflow is in this lane: it is left out because importing Airflow takes longer than all others.
+test-fast: setup ## the tests that start no service and run no phase, in a minute
+	@$(pytest) -m '$(fast)' $(or $(ARGS),-n $(or $(PROCESSES),$$(nproc)) --maxprocesses 4 --dist loadfile --ignore tests/airflow)
 
-test-commit: setup ## two committers for 200 rounds at every target, and all 32 ways to one result, of which test runs a sample
-	@TEST_COMMIT_ROUNDS=200 DIFFERENTIAL=all .venv/bin/python -m pytest $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py)
+test-slow: setup ## what takes too long for test, but not minutes
+	@$(pytest) -m 'slow and not (soak or browser)' $(or $(ARGS),$(parallel))
+
+test-all: setup ## everything, for hours; fetches about 900 MB the first time
+	@$(pytest) -m 'not browser' $(or $(ARGS),$(parallel))
+	@$(if $(ARGS),,$(MAKE) test-browser)
+
+test-commit: setup ## two committers for 200 rounds at every target, all 16 ways to one result, the deep explorations
+	@$(pytest) $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py tests/commit/test_exploration.py)
 
 test-wheel: setup ## the wheel, installed by pip into an empty environment, recovers outside of the checkout
-	@WHEEL_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/project/test_wheel.py)
+	@$(pytest) $(or $(ARGS),tests/project/test_wheel.py)
 
-test-flink: setup ## all tests against a real Flink, of which test runs a sample; fetches about 900 MB the first time
-	@FLINK_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/flink)
+test-flink: setup ## all tests against a real Flink; fetches about 900 MB the first time
+	@$(pytest) $(or $(ARGS),tests/flink)
 
-test-airflow: setup ## everything that can be done to a run in a real Airflow, of which test runs a sample
-	@AIRFLOW_TESTS=all .venv/bin/python -m pytest $(or $(ARGS),tests/airflow)
+test-airflow: setup ## everything that can be done to a run in a real Airflow
+	@$(pytest) $(or $(ARGS),tests/airflow)
 
 test-browser: setup ## the form and the page in a real Chromium, which must be there; SCREENSHOTS=1 keeps pictures
 	@SCREENSHOTS='$(SCREENSHOTS)' .venv/bin/python -m tests.browser $(ARGS)

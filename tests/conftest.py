@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import lanes
 from tests.support.checkpoints import FixtureCheckpoints
 
 if TYPE_CHECKING:
     from tests.support.bucket import Bucket
+    from tests.support.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,6 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # Children find the library and the plugins also where the project itself is not installed.
     inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "plugins"), *inherited])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First, so that ``-m`` sees the markers that follow from fixtures."""
+    lanes.mark(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    lanes.enter(item)
+    try:
+        return (yield)
+    finally:
+        lanes.leave()
 
 
 def link_spark_archive(home: Path) -> None:
@@ -95,9 +112,19 @@ def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 @pytest.fixture
 def bucket(_s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A bucket of a real S3 server, which the settings of the test and of its children lead to."""
+    lanes.require("s3")
     for name, value in _s3.environment.items():
         monkeypatch.setenv(name, value)
     return _s3
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL server, where every test makes databases of its own."""
+    from tests.support.postgres import running_postgres
+
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,7 @@ from cdr_core.metadata import Phase, Repository
 from cdr_core.spark import processes
 from tests.airflow import watchdog
 from tests.conftest import link_spark_archive
+from tests.support import lanes
 from tests.support.output import rows
 
 IDLE_SECONDS = 10
@@ -69,6 +70,7 @@ class Live:
 
     @classmethod
     def make(cls, folder: Path, **settings: str) -> Live:
+        lanes.require("airflow")
         live = cls(Home(folder / "home"), folder / "pauses", settings)
         live.pauses.mkdir()
         for phase in Phase:

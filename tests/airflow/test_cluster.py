@@ -1,12 +1,11 @@
 """A recovery by Airflow's operator on a real standalone cluster, which its connections alone lead to.
 
-Takes minutes, so only ``CLUSTER_TESTS=all make test ARGS=tests/airflow/test_cluster.py`` runs it.
+It takes minutes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.cluster import running_cluster
 from tests.support.s3 import ACCESS_KEY, SECRET_KEY
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("CLUSTER_TESTS") != "all", reason="CLUSTER_TESTS=all runs it, in minutes"
-)
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 
 @pytest.mark.timeout(900)

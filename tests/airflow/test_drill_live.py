@@ -24,7 +24,7 @@ from tests.airflow.live import Live, wait_for
 
 pytestmark = [
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="make test-airflow runs it"),
+    pytest.mark.soak,
 ]
 
 QUERY = {"name": "all on two subtasks", "query": "SELECT count(DISTINCT new_down) = 2 FROM recovered", "expect": True}

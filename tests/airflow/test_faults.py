@@ -22,7 +22,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 
 pytestmark = [
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="make test-airflow runs it"),
+    pytest.mark.soak,
 ]
 
 

@@ -182,7 +182,7 @@ def test_a_phase_marked_successful_by_hand_does_not_count(live: Live) -> None:
     assert "phase spill cannot start: filter is not done" in run.log("spill")
 
 
-@pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="make test-airflow runs it")
+@pytest.mark.slow
 def test_the_demo_uses_a_running_instance_and_says_what_airflow_costs(
     live: Live, expected: Rows, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 
 pytestmark = [
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="make test-airflow runs it"),
+    pytest.mark.soak,
 ]
 
 

@@ -74,7 +74,8 @@ def found_in(folder: Path) -> list[str]:
     return [str(file) for file in files if MARK.encode() in file.read_bytes()]
 
 
-@pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="make test-airflow runs it")
+@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_no_secret_of_a_recovery_is_found_anywhere(
     warm_home: Path, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

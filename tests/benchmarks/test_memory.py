@@ -17,7 +17,7 @@ SIZE = 50 * BUDGET
 
 @pytest.mark.seed("000-01", "002-35")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("source", ["disk", "s3"])
+@pytest.mark.parametrize("source", ["disk", pytest.param("s3", marks=pytest.mark.s3)])
 def test_a_state_of_fifty_budgets_is_recovered_in_one(
     tmp_path: Path, source: str, request: pytest.FixtureRequest
 ) -> None:

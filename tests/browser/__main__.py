@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ def main() -> int:
         print(f"test-browser: {chromium.ABSENT}.", file=sys.stderr)
         return REFUSED
     command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), *sys.argv[1:]]
-    return subprocess.run(command, env=os.environ | {"BROWSER_TESTS": "1"}, check=False).returncode
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.support import lanes
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -40,6 +42,7 @@ def running() -> Iterator[Browser]:
     """A browser without a window, ended with the block."""
     from playwright.sync_api import sync_playwright
 
+    lanes.require("browser")
     program = find()
     assert program is not None, ABSENT
     # Chromium refuses to run its sandbox for root, as which containers and build machines run.

@@ -1,8 +1,7 @@
-"""One Airflow and one browser for all browser tests. ``make test`` leaves them to ``make test-browser``."""
+"""One Airflow and one browser for all browser tests, which ``make test-browser`` runs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +14,6 @@ from tests.browser.screen import SIZE, Pictures, Screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-# They start a second Airflow, and a machine without a browser can still run all the others.
-collect_ignore_glob = [] if os.environ.get("BROWSER_TESTS") else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")

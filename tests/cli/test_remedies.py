@@ -86,6 +86,7 @@ def test_what_is_not_there_is_listed(cdr: Shell, failing: tuple[str, ...]) -> No
     assert cdr(*cdr.printed) == 0
 
 
+@pytest.mark.postgres
 def test_an_older_shared_database_is_upgraded(cdr: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic import command
 

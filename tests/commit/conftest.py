@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commit.targets import SCHEMA, IcebergTarget, PaimonS3Target, PaimonTarget, ParquetTarget, S3Target, Target
-from tests.support.postgres import Postgres, running_postgres
+from tests.commit.targets import (
+    SCHEMA,
+    IcebergTarget,
+    PaimonS3Target,
+    PaimonTarget,
+    ParquetTarget,
+    S3Target,
+    Target,
+    kinds,
+)
 from tests.support.sinks import sink_of
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
-
-
-KINDS = ("parquet", "s3", "iceberg", "paimon", "paimon-s3")
 
 
 def make_target(kind: str, folder: Path, request: pytest.FixtureRequest) -> Target:
@@ -36,7 +34,7 @@ def make_target(kind: str, folder: Path, request: pytest.FixtureRequest) -> Targ
     return PaimonTarget(folder) if kind == "paimon" else ParquetTarget(folder)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=kinds())
 def empty_target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     """Nothing was made there yet, not even a table."""
     return make_target(str(request.param), tmp_path, request)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from cdr_core.commit.committable import PreparedFile
 from cdr_core.commit.sinks import Publication, Published
@@ -19,6 +20,17 @@ from tests.support.sinks import sink_of
 
 SCHEMA = pa.schema([pa.field("who", pa.string(), nullable=False), pa.field("pos", pa.int64(), nullable=False)])
 FOREIGN = "somebody else"
+KINDS = ("parquet", "s3", "iceberg", "paimon", "paimon-s3")
+SERVICES = {
+    "s3": pytest.mark.s3,
+    "paimon-s3": pytest.mark.s3,
+    "iceberg-postgresql": pytest.mark.postgres,
+}
+
+
+def kinds(*names: str, also: tuple[Any, ...] = ()) -> list[Any]:
+    """Parameters for these kinds of target, or for all of them, with the markers of the services that they need."""
+    return [pytest.param(name, *also, marks=SERVICES.get(name, ())) for name in names or KINDS]
 
 
 class Target(Protocol):

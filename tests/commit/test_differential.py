@@ -1,12 +1,11 @@
 """However it runs, wherever things lie, and whenever it publishes: the same rows and the same watermark.
 
-Four choices of two make 16 recoveries of one checkpoint. ``DIFFERENTIAL=all`` runs them all; without it six of
-them run, in which every two choices meet in all four ways.
+Four choices of two make 16 recoveries of one checkpoint. Those that are not slow are six in which every two choices
+meet in all four ways.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from itertools import combinations, product
 from pathlib import Path
@@ -22,7 +21,6 @@ from tests.support import inline
 from tests.support.bucket import Bucket
 from tests.support.written import SPEC, record, status, watermark, write_checkpoint
 
-ALL = "DIFFERENTIAL"
 WATERMARK = "40"
 """Of six channels one is idle at 1000, the others end at 40 and above."""
 COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
@@ -39,6 +37,15 @@ class Case:
 
     def __str__(self) -> str:
         return "-".join(each.name for each in fields(self) if getattr(self, each.name)) or "none"
+
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """The services of the case; outside of the sample it is slow."""
+        wanted = (
+            (pytest.mark.postgres, self.postgres),
+            (pytest.mark.s3, self.s3),
+            (pytest.mark.slow, self not in sample()),
+        )
+        return [marker for marker, is_wanted in wanted if is_wanted]
 
 
 EVERY = [Case(*choices) for choices in product((False, True), repeat=4)]
@@ -96,7 +103,7 @@ def show_it_was_that_case(case: Case, repository: Repository, recovery: str, tar
 
 
 @pytest.mark.seed("004-01", "004-27")
-@pytest.mark.parametrize("case", EVERY if os.environ.get(ALL) == "all" else sample(), ids=str)
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=case.marks()) for case in EVERY])
 def test_rows_and_watermark_are_the_same(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.written import SPEC
 
 
 @pytest.mark.seed("004-01", "004-10")
-@pytest.mark.skipif(os.environ.get("DIFFERENTIAL") != "all", reason="DIFFERENTIAL=all runs it, in half a minute")
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_on_spark_with_postgresql_and_s3_rows_and_watermark_are_the_same(
     bucket: Bucket, postgres: Postgres, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,12 +1,11 @@
 """No order of deaths, sleeps and successors breaks an invariant of the commit protocol; broken variants are found.
 
-Two checkpoints, two attempts alive at a time (one that sleeps and its successor), three deaths. ``EXPLORE_KILLS=4`` is
-more of them, ``EXPLORE_EVERYWHERE=1`` lets a sleeper wake before every step instead of those where it matters.
+Two checkpoints, two attempts alive at a time (one that sleeps and its successor), three deaths. Where there are more of
+them, or where a sleeper may wake before every step instead of those where it matters, it takes long.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Container
 
 import pytest
@@ -21,10 +20,12 @@ from tests.commit.explore_losses import LosingExplorer
 from tests.commit.explore_world import MemoryDatabase, Sink
 from tests.metadata import steps
 
-KILLS = int(os.environ.get("EXPLORE_KILLS", "3"))
-LOSSES = KILLS - 2
+KILLS = 3
+LOSSES = 1
 """Deaths that may take transactions with them."""
-EVERYWHERE = "EXPLORE_EVERYWHERE" in os.environ
+
+
+DEEP = (pytest.mark.soak, pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +38,8 @@ def draining(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
     return file.read_bytes(), recovery
 
 
-def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int) -> Explorer:
-    explorer = Explorer(MemoryDatabase(draining[0]), draining[1], driver, EVERYWHERE)
+def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int, *, everywhere: bool = False) -> Explorer:
+    explorer = Explorer(MemoryDatabase(draining[0]), draining[1], driver, everywhere)
     explorer.explore(kills)
     return explorer
 
@@ -61,25 +62,35 @@ def explore(draining: tuple[bytes, str], driver: type[Driver], kills: int) -> Ex
     "E48",
     "E51",
 )
-@pytest.mark.parametrize(("driver", "fewer"), [(Driver, 0), (Uneven, 1)])
+@pytest.mark.parametrize(
+    ("driver", "kills", "everywhere"),
+    [
+        pytest.param(Driver, KILLS, False, id="Driver-0"),
+        pytest.param(Uneven, KILLS - 1, False, id="Uneven-1"),
+        pytest.param(Driver, KILLS + 1, False, id="Driver-four", marks=DEEP),
+        pytest.param(Uneven, KILLS, False, id="Uneven-three", marks=DEEP),
+        pytest.param(Driver, KILLS, True, id="Driver-everywhere", marks=DEEP),
+    ],
+)
 def test_no_order_of_deaths_and_successors_publishes_anything_twice_or_never(
-    draining: tuple[bytes, str], driver: type[Driver], fewer: int, capsys: pytest.CaptureFixture[str]
+    draining: tuple[bytes, str], driver: type[Driver], kills: int, everywhere: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two attempts alive, three deaths."""
-    explorer = explore(draining, driver, KILLS - fewer)
+    explorer = explore(draining, driver, kills, everywhere=everywhere)
     with capsys.disabled():
-        print(f"\n{driver.__name__}, at most {KILLS - fewer} deaths: {explorer.size}")
+        print(f"\n{driver.__name__}, at most {kills} deaths: {explorer.size}")
     assert explorer.states > 60
     assert explorer.runs > 200
-    assert explorer.deaths == KILLS - fewer, "some attempt began after the last death that was allowed"
+    assert explorer.deaths == kills, "some attempt began after the last death that was allowed"
     assert explorer.checkpoints == 2
 
 
-@pytest.mark.skipif(not (EVERYWHERE or "EXPLORE_KILLS" in os.environ), reason="EXPLORE_KILLS=3 runs it, too")
-def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[bytes, str]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=DEEP)])
+def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[bytes, str], everywhere: bool) -> None:
     """The same exploration with every attempt run to its end from every state it was met in, known or not."""
     known, every = (
-        Explorer(MemoryDatabase(draining[0]), draining[1], everywhere=EVERYWHERE, skips_known=skips)
+        Explorer(MemoryDatabase(draining[0]), draining[1], everywhere=everywhere, skips_known=skips)
         for skips in (True, False)
     )
     for explorer in (known, every):
@@ -89,18 +100,26 @@ def test_what_is_left_out_because_it_is_known_leads_nowhere_new(draining: tuple[
 
 
 @pytest.mark.seed("E59")
-@pytest.mark.parametrize("driver", [Driver, AtEnd])
+@pytest.mark.parametrize(
+    ("driver", "losses"),
+    [
+        pytest.param(Driver, LOSSES, id="Driver"),
+        pytest.param(AtEnd, LOSSES, id="AtEnd"),
+        pytest.param(Driver, LOSSES + 1, id="Driver-two", marks=DEEP),
+        pytest.param(AtEnd, LOSSES + 1, id="AtEnd-two", marks=DEEP),
+    ],
+)
 def test_no_loss_of_the_databases_last_transactions_publishes_anything_twice(
-    draining: tuple[bytes, str], driver: type[Driver], capsys: pytest.CaptureFixture[str]
+    draining: tuple[bytes, str], driver: type[Driver], losses: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Any number of transactions lost with a death (``EXPLORE_KILLS=4``: with two of them); who cannot know what
-    was committed stops, who can goes on.
+    """Any number of transactions lost with each of so many deaths; who cannot know what was committed stops, who can
+    goes on.
     """
     explorer = LosingExplorer(MemoryDatabase(draining[0]), draining[1], driver)
-    explorer.explore(LOSSES)
+    explorer.explore(losses)
     with capsys.disabled():
-        print(f"\n{driver.__name__}, {LOSSES} deaths with losses: {explorer.size}, {explorer.doubts} in doubt")
-    assert explorer.deaths == LOSSES
+        print(f"\n{driver.__name__}, {losses} deaths with losses: {explorer.size}, {explorer.doubts} in doubt")
+    assert explorer.deaths == losses
     assert explorer.doubts > 0
     assert explorer.healed > 0
 

@@ -18,7 +18,7 @@ from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
 from tests.chaos.test_kill import Victim
 from tests.commit.log import FileLog
-from tests.commit.targets import Target, prepare, publication
+from tests.commit.targets import Target, kinds, prepare, publication
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.sinks import sink_of
@@ -56,7 +56,7 @@ def wait_for(file: Path) -> None:
 
 
 @pytest.mark.seed("E40", "E41", "E42", "E43", "E45")
-@pytest.mark.parametrize("empty_target", ["parquet", "s3", "iceberg", "paimon"], indirect=True)
+@pytest.mark.parametrize("empty_target", kinds("parquet", "s3", "iceberg", "paimon"), indirect=True)
 @pytest.mark.parametrize("step", [*BEFORE, *AFTER])
 def test_killed_at_any_step_the_next_attempt_ends_with_one_publication(
     target: Target, tmp_path: Path, step: str
@@ -109,7 +109,7 @@ def recovery(
 
 
 @pytest.mark.seed("004-16", "E43")
-@pytest.mark.parametrize("empty_target", ["s3", "iceberg", "paimon", "paimon-s3"], indirect=True)
+@pytest.mark.parametrize("empty_target", kinds("s3", "iceberg", "paimon", "paimon-s3"), indirect=True)
 def test_a_whole_commit_phase_killed_between_publish_and_record_finds_what_it_published(
     recovery: tuple[Repository, str, Settings], empty_target: Target, tmp_path: Path
 ) -> None:

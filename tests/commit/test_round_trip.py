@@ -9,8 +9,7 @@ import pytest
 
 from cdr_core.metadata import RecoveryState
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from tests.commit.conftest import KINDS
-from tests.commit.targets import Target
+from tests.commit.targets import Target, kinds
 from tests.phases.test_thread import compare
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -32,7 +31,7 @@ TABLES = pytest.mark.parametrize("empty_target", ["iceberg", "paimon"], indirect
 
 @pytest.mark.parametrize(
     ("empty_target", "name"),
-    [(kind, "a_p3_thr0") for kind in KINDS] + [(kind, "f_p3_thr0") for kind in ("iceberg", "paimon")],
+    kinds(also=("a_p3_thr0",)) + kinds("iceberg", "paimon", also=("f_p3_thr0",)),
     indirect=["empty_target"],
 )
 def test_every_record_arrives_once_and_as_flink_read_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -12,16 +11,16 @@ from cdr_core.commit.publish_once import publish_once
 from cdr_core.errors import CommitConflict
 from tests.commit.committers import run
 from tests.commit.log import Log
-from tests.commit.targets import SCHEMA, PaimonTarget, Target, append_by_pypaimon, prepare, publication
+from tests.commit.targets import SCHEMA, PaimonTarget, Target, append_by_pypaimon, kinds, prepare, publication
 from tests.support.sinks import sink_of
 
-ROUNDS = int(os.environ.get("TEST_COMMIT_ROUNDS", "10"))
-"""Of each committer; `make test-commit` makes it 200."""
+ROUNDS = pytest.mark.parametrize("wished", [10, pytest.param(200, marks=pytest.mark.soak)])
+"""Of each committer."""
 
 
-def rounds(target: Target) -> int:
+def rounds(target: Target, wished: int) -> int:
     """Each look-up reads every snapshot of a Paimon table, and on S3 by a request or two each: there fewer must do."""
-    return min(ROUNDS, 50) if target.name.startswith("paimon:s3:") else ROUNDS
+    return min(wished, 50) if target.name.startswith("paimon:s3:") else wished
 
 
 def acknowledged(folder: Path) -> list[tuple[str, int]]:
@@ -86,24 +85,28 @@ def test_with_the_same_window_nothing_of_ours_is_lost(tmp_path: Path, monkeypatc
 
 @pytest.mark.seed("E47")
 @pytest.mark.timeout(1800)
-def test_two_committers_again_and_again_what_is_acknowledged_is_visible(target: Target, tmp_path: Path) -> None:
+@ROUNDS
+def test_two_committers_again_and_again_what_is_acknowledged_is_visible(
+    target: Target, tmp_path: Path, wished: int
+) -> None:
     """Each commits under a user of its own, as two recoveries to one table do."""
+    count = rounds(target, wished)
 
     def commit(number: int) -> None:
         who, sink = f"c{number}", sink_of(target.name)
-        for pos in range(rounds(target)):
+        for pos in range(count):
             file = prepare(target.name, f"{who}/{pos}", [pos], who)
             publish_once(sink, who, pos + 1, publication(who, file, commit_id=pos + 1), Log())
             acknowledge(tmp_path, who, pos)
 
     run(2, commit, tmp_path)
     assert visible(target) == acknowledged(tmp_path)
-    assert len(acknowledged(tmp_path)) == 2 * rounds(target)
-    assert target.commits() == 2 * rounds(target)
+    assert len(acknowledged(tmp_path)) == 2 * count
+    assert target.commits() == 2 * count
 
 
 @pytest.mark.seed("E47")
-@pytest.mark.parametrize("empty_target", ["iceberg-postgresql"], indirect=True)
+@pytest.mark.parametrize("empty_target", kinds("iceberg-postgresql"), indirect=True)
 def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp_path: Path) -> None:
 
     def commit(number: int) -> None:
@@ -117,18 +120,23 @@ def test_a_catalog_on_postgresql_is_as_good_as_one_on_sqlite(target: Target, tmp
 
 
 @pytest.mark.seed("E47", "E48")
-def test_two_attempts_at_the_same_commits_publish_each_of_them_once(target: Target, tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@ROUNDS
+def test_two_attempts_at_the_same_commits_publish_each_of_them_once(
+    target: Target, tmp_path: Path, wished: int
+) -> None:
     """The same user and ids from two processes at once, as a zombie and its successor."""
+    count = rounds(target, wished) // 2
 
     def commit(number: int) -> None:
         sink = sink_of(target.name)
-        for pos in range(rounds(target) // 2):
+        for pos in range(count):
             file = prepare(target.name, f"attempt{number}/{pos}", [pos], "me")
             publish_once(sink, "me", pos + 1, publication("me", file, commit_id=pos + 1), Log())
 
     run(2, commit, tmp_path)
-    assert visible(target) == [("me", pos) for pos in range(rounds(target) // 2)]
-    assert target.commits() == rounds(target) // 2
+    assert visible(target) == [("me", pos) for pos in range(count)]
+    assert target.commits() == count
 
 
 def test_a_base_is_taken_by_exactly_one_of_many(target: Target, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def write_plans(home: Path, **plans: Any) -> None:
     (home / "drills.yaml").write_text(yaml.safe_dump({"drills": plans}))
 
 
-@pytest.mark.skipif(os.environ.get("AIRFLOW_TESTS") != "all", reason="AIRFLOW_TESTS=all runs it")
+@pytest.mark.slow
 def test_a_drill_by_spark_with_a_query(
     warm_home: Path, fixture_checkpoint: FixtureCheckpoints, capsys: pytest.CaptureFixture[str]
 ) -> None:

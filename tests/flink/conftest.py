@@ -1,9 +1,9 @@
-"""Tests against a real Flink. ``make test`` runs a sample of them, ``make test-flink`` all."""
+"""Tests against a real Flink. ``make test`` runs those that are not slow, ``make test-flink`` all."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,34 +12,30 @@ from tests.flink.harness.java import NEWEST, compiled
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.relocate import relocate
 
-ALL = os.environ.get("FLINK_TESTS") == "all"
-
 SECONDS = 1500
-"""Of a test, where all run: some start Flink six times, one JVM at a time, on cores that others may need as well. A JVM
-has a time limit of its own (``harness/job.py``).
+"""Of a test: some start Flink six times, one JVM at a time, on cores that others may need as well. A JVM has a time
+limit of its own (``harness/job.py``).
 """
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "full: runs in make test-flink only")
+HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if ALL:
+        if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(SECONDS))
-        elif item.get_closest_marker("full"):
-            item.add_marker(pytest.mark.skip(reason="make test-flink runs it"))
 
 
 @pytest.fixture(scope="session")
-def flink() -> str:
-    """The newest Flink, ready to run. Where it cannot be had, the sample is skipped and says why; all of it fails."""
+def flink(request: pytest.FixtureRequest) -> str:
+    """The newest Flink, ready to run. Where it cannot be had, tests are skipped and say why; where all of them were
+    asked for, they fail.
+    """
     try:
         install(NEWEST)
         compiled(NEWEST)
     except FlinkUnavailable as reason:
-        if ALL:
+        chosen = (item for item in request.session.items if item.get_closest_marker("flink"))
+        if any(item.get_closest_marker("slow") for item in chosen):
             raise
         pytest.skip(str(reason))
     return NEWEST

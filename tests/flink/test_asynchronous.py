@@ -28,7 +28,7 @@ def checkpoint(flink: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(JOB, tmp_path_factory.mktemp("asynchronous"))
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(("wish", "parallelism"), [("same", 2), ("4", 4)])
 def test_state_of_asynchronous_access_is_kept_and_cut(
     checkpoint: Path, tmp_path: Path, wish: str, parallelism: int
@@ -39,7 +39,7 @@ def test_state_of_asynchronous_access_is_kept_and_cut(
     assert (seen.rescaled, judge(JOB, waiting, seen)) == (0, Verdict())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("wish", ["1", "3"])
 def test_state_of_asynchronous_access_is_refused_where_ranges_merge(
     checkpoint: Path, tmp_path: Path, wish: str
@@ -50,7 +50,7 @@ def test_state_of_asynchronous_access_is_refused_where_ranges_merge(
     assert "same" in refused.value.hint
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_flink_takes_no_several_snapshots_where_access_is_asynchronous(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +61,7 @@ def test_flink_takes_no_several_snapshots_where_access_is_asynchronous(
         restore(replace(JOB, sources=1), out, 1)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("backend", [{}, ROCKSDB], ids=["heap", "rocksdb"])
 def test_backends_that_only_pretend_to_be_asynchronous_are_merged(

@@ -78,7 +78,7 @@ def _wish(sources: int, parallelism: int) -> str:
     return f"gen={sources},gen-numbers={sources},slow={parallelism}"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("wish", "sources", "parallelism"),
     [
@@ -97,7 +97,7 @@ def test_a_source_of_which_some_subtasks_have_finished_goes_on(
     assert said == (source.finished if wish == "same" else {})
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("version", ["1.20.5", "2.0.2"])
 def test_older_flinks_go_on_as_well(flink: str, tmp_path: Path, version: str) -> None:
     partly = Partly.made(replace(JOB, version=version), KEYED, tmp_path, "gen-numbers", "gen")
@@ -106,7 +106,7 @@ def test_older_flinks_go_on_as_well(flink: str, tmp_path: Path, version: str) ->
         partly.restored(str(parallelism), parallelism, parallelism, folder)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 3, 5])
 def test_flink_by_itself_goes_on_likewise(source: Partly, parallelism: int) -> None:
     """Or there would be nothing to be as good as."""
@@ -115,7 +115,7 @@ def test_flink_by_itself_goes_on_likewise(source: Partly, parallelism: int) -> N
     assert (seen.rescaled > 0) == (parallelism != JOB.parallelism)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_more_subtasks_than_splits_finish_early_and_are_recovered_again(source: Partly, tmp_path: Path) -> None:
     """Two generators are left for five subtasks; the checkpoint that follows is brought back to three."""
     out = rewritten(source.checkpoint, KEYED, "5", tmp_path)
@@ -127,7 +127,7 @@ def test_more_subtasks_than_splits_finish_early_and_are_recovered_again(source: 
     again.restored("3", 3, 3, folder)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 3, 5])
 def test_a_subtask_at_its_end_whose_records_are_still_in_flight_is_not_lost(
     flink: str, tmp_path: Path, parallelism: int
@@ -142,7 +142,7 @@ def test_a_subtask_at_its_end_whose_records_are_still_in_flight_is_not_lost(
     Partly(job, KEYED, checkpoint, waiting, {}).restored(str(parallelism), parallelism, parallelism, tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("wish", "sources", "parallelism"),
     [
@@ -169,7 +169,7 @@ def _told(others: Mapping[tuple[str, int], Iterable[tuple[int, ...]]], what: str
     return sum((Counter(rows) for (name, _), rows in others.items() if name == what), Counter())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_windows_are_whole_and_nothing_is_late_behind_a_source_of_which_some_subtasks_have_finished(
     flink: str, tmp_path: Path
 ) -> None:
@@ -184,7 +184,7 @@ def test_windows_are_whole_and_nothing_is_late_behind_a_source_of_which_some_sub
     assert max(whole[0].values()) == 1
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_flink_takes_no_checkpoint_of_union_state_some_of_whose_subtasks_have_ended(flink: str, tmp_path: Path) -> None:
     """So that there is none for cdr to move."""
     with pytest.raises(FlinkFailed, match=r"tail.* has used UnionListState, but part of its tasks"):

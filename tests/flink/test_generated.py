@@ -28,7 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(
     ("spec", "options"),
-    [pytest.param(*case, marks=[] if at == 0 else pytest.mark.full) for at, case in enumerate(CASES)],
+    [pytest.param(*case, marks=[] if at == 0 else pytest.mark.soak) for at, case in enumerate(CASES)],
 )
 def test_flink_reads_a_generated_checkpoint_element_by_element(
     flink: str, tmp_path: Path, spec: str, options: dict[str, Any]
@@ -41,7 +41,7 @@ def test_flink_reads_a_generated_checkpoint_element_by_element(
     assert assert_elements_equal(checkpoint, text, oracle) > 5
 
 
-@pytest.mark.parametrize("parallelism", [3, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("parallelism", [3, pytest.param(2, marks=pytest.mark.soak)])
 def test_flink_restores_a_generated_checkpoint_and_its_job_sees_every_record_once_at_its_owner(
     flink: str, tmp_path: Path, parallelism: int
 ) -> None:

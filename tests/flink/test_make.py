@@ -18,7 +18,7 @@ JOBS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("version", FLINKS)
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_leaves_records_in_flight_and_goes_on_from_them(

@@ -76,7 +76,7 @@ def _said(lines: dict[str, list[dict[str, Any]]], edit: str) -> None:
 VERSIONS = {4: "v4_a_p3_back_pressure", 5: "v5_a_p3_back_pressure", 6: "v6_a_p3_back_pressure"}
 NAMED_SINCE = 5
 CASES = [
-    pytest.param(version, edit, marks=[] if (version, edit) == (6, "operator name") else pytest.mark.full)
+    pytest.param(version, edit, marks=[] if (version, edit) == (6, "operator name") else pytest.mark.soak)
     for version in VERSIONS
     for edit in EDITS
     if version >= NAMED_SINCE or edit not in {"operator name", "operator uid"}
@@ -99,7 +99,7 @@ def test_flink_reads_the_edited_field_and_all_others_as_they_were(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "a_p2_file_merging" else pytest.mark.full) for name in MADE]
+    "name", [pytest.param(name, marks=[] if name == "a_p2_file_merging" else pytest.mark.soak) for name in MADE]
 )
 def test_flink_reads_in_a_moved_checkpoint_what_it_wrote(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str

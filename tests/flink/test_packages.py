@@ -41,7 +41,7 @@ def test_a_program_that_does_not_end_is_ended(flink: str, tmp_path: Path) -> Non
         java.run(flink, "cdr.Run", [str(tmp_path / "missing.json")], 0.05)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("version", FLINKS)
 def test_a_machine_without_any_java_compiles_and_runs_with_what_set_up_installs(
     flink: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str

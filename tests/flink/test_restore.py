@@ -46,7 +46,7 @@ def test_flinks_own_rescaling_is_exactly_once(flink: str, fixture_checkpoint: Fi
     assert verdict.processed > len(checkpoint.oracle.by_channel) * 50
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
 @pytest.mark.parametrize("name", MADE)
 def test_every_checkpoint_made_here_can_be_restored_at_any_parallelism(
@@ -56,7 +56,7 @@ def test_every_checkpoint_made_here_can_be_restored_at_any_parallelism(
     assert _restore(checkpoint, checkpoint.path, parallelism) == Verdict()
 
 
-@pytest.mark.parametrize(("edit", "wrong"), [(_cut, "lost"), pytest.param(_double, "repeated", marks=pytest.mark.full)])
+@pytest.mark.parametrize(("edit", "wrong"), [(_cut, "lost"), pytest.param(_double, "repeated", marks=pytest.mark.soak)])
 def test_a_record_too_few_or_too_many_is_named(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, edit: Edit, wrong: str
 ) -> None:

@@ -55,7 +55,7 @@ def require_restored(source: FixtureCheckpoint, rewritten: Path, parallelism: in
     [
         (FIXTURE, 2),
         *(
-            pytest.param(name, parallelism, marks=pytest.mark.full)
+            pytest.param(name, parallelism, marks=pytest.mark.soak)
             for name, parallelism in [
                 (FIXTURE, 5),
                 (FIXTURE, 3),
@@ -73,7 +73,7 @@ def test_a_checkpoint_at_a_new_parallelism_is_restored_exactly_once(
     require_restored(source, tmp_path / "chk-2", parallelism)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_output_state_that_became_input_state_is_restored_exactly_once(
     flink: str,
@@ -90,7 +90,7 @@ def test_output_state_that_became_input_state_is_restored_exactly_once(
     require_restored(source, tmp_path / "chk-2", parallelism)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_a_checkpoint_from_s3_to_s3_is_restored_exactly_once(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, bucket: Bucket, parallelism: int
@@ -106,7 +106,7 @@ def test_a_checkpoint_from_s3_to_s3_is_restored_exactly_once(
     require_restored(source, here, parallelism)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "name",
     [
@@ -166,7 +166,7 @@ MADE = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("name", MADE)
 def test_a_job_of_any_shape_goes_on_where_it_was(flink: str, tmp_path: Path, name: str) -> None:
     """Restored at the new parallelism; thousands of new records later it takes a checkpoint, which cdr recovers to the
@@ -231,7 +231,7 @@ def _spoiled(source: FixtureCheckpoint, copy: Path) -> tuple[Element, Element]:
     return poison, broken
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_a_recovery_checkpoint_exported_in_the_middle_of_a_drain_is_restored(
     flink: str,

@@ -67,7 +67,7 @@ PARTITIONED = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if at == 0 else pytest.mark.full) for at, name in enumerate(PARTITIONED)]
+    "name", [pytest.param(name, marks=[] if at == 0 else pytest.mark.soak) for at, name in enumerate(PARTITIONED)]
 )
 def test_records_of_every_partitioner_are_seen_once_where_it_sends_them(flink: str, tmp_path: Path, name: str) -> None:
     version, partitioner, old, sources, parallelism = PARTITIONED[name]
@@ -111,7 +111,7 @@ def _wish(sources: int, parallelism: int) -> str:
     return f"gen={sources},gen-numbers={sources},slow={parallelism}"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(("sources", "parallelism"), [(3, 2), (3, 5), (2, 3), (5, 3), (2, 5)])
 def test_keyed_records_are_right_where_the_ends_of_their_exchange_differ(
     flink: str, tmp_path: Path, sources: int, parallelism: int
@@ -124,7 +124,7 @@ def test_keyed_records_are_right_where_the_ends_of_their_exchange_differ(
     assert (seen.rescaled, judge(job, waiting, seen)) == (0, Verdict())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 3, 5])
 def test_a_union_of_two_streams_is_restored_exactly_once(flink: str, tmp_path: Path, parallelism: int) -> None:
     spec = spec_of(("left", "gen", 0, "slow", 0, HASHED), ("right", "gen2", 0, "slow", 1, HASHED))
@@ -136,7 +136,7 @@ def test_a_union_of_two_streams_is_restored_exactly_once(flink: str, tmp_path: P
     assert (seen.rescaled, judge(job, waiting, seen)) == (0, Verdict())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_a_side_output_is_restored_beside_the_main_one(flink: str, tmp_path: Path, parallelism: int) -> None:
     """By a second partition of the same operator. What was in flight is told by the counts of every key."""
@@ -163,7 +163,7 @@ def _final(sights: Iterable[Sight]) -> Counter[int]:
     return final
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize(
     "flink_options",
@@ -196,7 +196,7 @@ def _told(seen: Seen, what: str) -> Counter[tuple[int, ...]]:
     return sum((Counter(rows) for (name, _), rows in seen.others.items() if name == what), Counter())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_broadcast_state_behind_a_rescaled_exchange_is_with_every_subtask(
     flink: str, tmp_path: Path, parallelism: int

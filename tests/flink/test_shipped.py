@@ -58,7 +58,7 @@ def job_of(source: FixtureCheckpoint) -> Job:
     )
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "parallelism"), CASES)
 def test_a_shipped_checkpoint_is_restored_goes_on_and_is_recovered_again(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str, parallelism: int

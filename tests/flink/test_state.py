@@ -57,7 +57,7 @@ def _verdict(original: FixtureCheckpoint, seen: Seen) -> Verdict:
 
 
 def _times(name: str, *parallelisms: int) -> list[object]:
-    return [pytest.param(name, each, marks=pytest.mark.full) for each in parallelisms]
+    return [pytest.param(name, each, marks=pytest.mark.soak) for each in parallelisms]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_every_timer_fires_once_and_every_window_is_whole(
     assert not judge(STATEFUL[name], (), seen).miscounted
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 5])
 @pytest.mark.parametrize("backend", KEPT_ELSEWHERE)
 def test_timers_are_right_wherever_flink_keeps_them(flink: str, tmp_path: Path, backend: str, parallelism: int) -> None:
@@ -92,7 +92,7 @@ def test_timers_are_right_wherever_flink_keeps_them(flink: str, tmp_path: Path, 
     assert verdict.exactly_once, verdict
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("claim", ["NO_CLAIM", "CLAIM"])
 @pytest.mark.parametrize("name", ["t_p3_timers", "t_p3_timers_rocksdb"])
 def test_a_restored_job_takes_checkpoints_that_are_redistributed_again(
@@ -109,7 +109,7 @@ def test_a_restored_job_takes_checkpoints_that_are_redistributed_again(
     assert verdict.exactly_once, verdict
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_heap_snapshots_that_are_not_merged_are_restored_from_a_basket(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +120,7 @@ def test_heap_snapshots_that_are_not_merged_are_restored_from_a_basket(
     assert verdict.exactly_once, verdict
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_flinks_own_rescaling_is_told_apart_and_judged_alike(
     flink: str, fixture_checkpoint: FixtureCheckpoints
 ) -> None:
@@ -130,7 +130,7 @@ def test_flinks_own_rescaling_is_told_apart_and_judged_alike(
     assert judge_timed(STATEFUL["t_p3_timers"], seen).exactly_once
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("inline", [0, INLINE])
 @pytest.mark.parametrize("parallelism", [2, 5])
 @pytest.mark.parametrize("name", ["l_p3_lists", "l_p3_lists_compressed"])
@@ -170,7 +170,7 @@ def test_operator_state_of_every_kind_is_where_it_belongs(
         assert sorted(each[BROADCAST]) == [(number, number * number) for number in range(20)]
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_a_source_that_has_ended_stays_ended(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, parallelism: int
@@ -181,7 +181,7 @@ def test_a_source_that_has_ended_stays_ended(
     assert not any(generator >= 100 for generator in seen.first), "the second source began anew"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("parallelism", [1, 3, 4])
 @pytest.mark.parametrize("name", [name for name in MADE if name.startswith("a_p2_")])
 def test_state_of_every_backend_is_cut_and_merged(
@@ -192,7 +192,7 @@ def test_state_of_every_backend_is_cut_and_merged(
     assert _verdict(original, _restored(original, parallelism, tmp_path)) == Verdict()
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["v4_a_p3_back_pressure", "v5_a_p3_back_pressure", "v6_a_p3_back_pressure"])
 def test_state_of_every_version_is_restored(
     flink: str, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, name: str

@@ -43,7 +43,7 @@ def _decided(windows: Counter[tuple[int, ...]], low: int, high: int) -> Counter[
     )
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("downstream", ["false", "true"])
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_windows_fire_and_records_are_late_exactly_as_when_flink_rescales_by_itself(

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import Repository, upgrade
-from tests.support.postgres import Postgres, database_of, running_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
+from tests.support.postgres import Postgres, database_of
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +27,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

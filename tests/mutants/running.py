@@ -85,7 +85,18 @@ class Copy:
 
     def _pytest(self, tests: Sequence[str], seconds: float, *, keep_bytecode: bool = False) -> tuple[int | None, str]:
         """The exit status, ``None`` = it took too long; and what it printed."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--durations=0"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--durations=0",
+            "-m",
+            "not soak",
+        ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("CDR_", "PYTEST_"))}
         environment |= {
             "CDR_HOME": str(self._directory / "home"),

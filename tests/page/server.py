@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from cdr_airflow.die_with_parent import tethered
+from tests.support import lanes
 
 ROOT = Path(__file__).resolve().parents[2]
 STRANGER = "sam"
@@ -83,6 +84,7 @@ class PageServer:
 @contextmanager
 def running_page(folder: Path, home: Path, *, wait: bool = True, **extra: str) -> Iterator[PageServer]:
     """Start it, wait until it answers (or leave that to the caller), end it; ``extra`` goes into its environment."""
+    lanes.require("airflow")
     port = _free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "passwords.json").write_text(json.dumps(dict.fromkeys(ROLES, PASSWORD)))

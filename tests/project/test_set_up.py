@@ -145,6 +145,8 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "check",
         "test",
         "test-fast",
+        "test-slow",
+        "test-all",
         "test-commit",
         "test-wheel",
         "test-flink",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from tests.support.busy import contention
 from tests.support.generated import generated
 
 NEW = 2
-RUNS = int(os.environ.get("TWO_INPUT_RUNS", "3"))
-"""Through the real phases, for each setting; docs/seeds.md has the command for 75."""
+RUNS = 75
+"""Through the real phases, for each setting; the tests that are not slow do three."""
 Spilled = tuple[Repository, str, Settings]
 
 
@@ -46,6 +45,10 @@ def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[Plac
     return path, records_of(path, str(SPEC))
 
 
+def within(runs: int) -> pytest.MarkDecorator:
+    return pytest.mark.timeout(300 + 30 * runs)
+
+
 def spilled(source: str, spec: str, to: Path) -> Spilled:
     started = inline.start(RecoveryRequest(source, spec, str(NEW), f"parquet:{to}", "10ms"))
     for phase in (Phase.READ, Phase.FILTER, Phase.SPILL):
@@ -53,16 +56,27 @@ def spilled(source: str, spec: str, to: Path) -> Spilled:
     return started
 
 
-@pytest.mark.timeout(300 + 30 * RUNS)
-@pytest.mark.parametrize("checkpoints", ["true", "false"])
+@pytest.mark.parametrize(
+    ("checkpoints", "runs"),
+    [
+        pytest.param("true", 3, id="true", marks=within(3)),
+        pytest.param("false", 3, id="false", marks=within(3)),
+        pytest.param("true", RUNS, id=f"true-{RUNS}", marks=(within(RUNS), pytest.mark.soak)),
+        pytest.param("false", RUNS, id=f"false-{RUNS}", marks=(within(RUNS), pytest.mark.soak)),
+    ],
+)
 def test_both_inputs_are_drained_in_the_least_memory(
-    two_inputs: tuple[str, dict[Place, Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
+    two_inputs: tuple[str, dict[Place, Record]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoints: str,
+    runs: int,
 ) -> None:
     """002-50: one input after the other, with every core busy, whether or not the drain can be cut."""
     monkeypatch.setenv("CDR_CHECKPOINT_DURING_RECOVERY", checkpoints)
     source, records = two_inputs
     with contention():
-        for number in range(RUNS):
+        for number in range(runs):
             to = tmp_path / f"out-{number}"
             repository, recovery, settings = spilled(source, str(SPEC), to)
             inline.run(repository, recovery, Phase.DRAIN, settings, inline.ThreadedWorkers())

@@ -22,6 +22,7 @@ CDR = [sys.executable, "-m", "cdr_core.cli.main"]
 COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_on_a_classic_session_checkpoints_complete_and_a_task_that_dies_goes_on_from_its_cut(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,8 +36,6 @@ CDR = [sys.executable, "-m", "cdr_core.cli.main"]
 NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:1/none"
 FAULTS = f"drain.page=sleep:0.15,spill.shipped=once:{OWN}/killed:kill"
 """A drain long enough to be cut, and on each worker a task that dies while it spills."""
-ALL = os.environ.get("CLUSTER_TESTS") == "all"
-"""``CLUSTER_TESTS=all make test ARGS=tests/spark/test_cluster.py`` loses executors at more moments, drawn by chance."""
 COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
 
 
@@ -166,7 +164,7 @@ def test_a_lost_executor_costs_only_its_own_subtasks(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not ALL, reason="CLUSTER_TESTS=all runs it, about a minute each")
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_executors_lost_at_any_moment_change_nothing(
     recovery: Recovery, cluster: Cluster, fixture_checkpoint: FixtureCheckpoints, seed: int

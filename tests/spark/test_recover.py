@@ -67,7 +67,8 @@ def test_the_five_phases_run_on_one_embedded_server_that_ends_with_them(
     assert len(output.rows(tmp_path / "out")) == 1878
 
 
-@pytest.mark.skipif(os.environ.get("CLUSTER_TESTS") != "all", reason="CLUSTER_TESTS=all runs it, five starts of Spark")
+@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_each_phase_runs_by_plain_spark_submit(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -24,14 +24,14 @@ from tests.support import written
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TWO = spec_of(
     exchange("left", "gen", "slow", "TUPLE<LONG, STRING>"), exchange("right", "other", "late", "TUPLE<LONG, STRING>")
 )
 
 
-@pytest.fixture(scope="module", params=["classic", "connect"])
+@pytest.fixture(scope="module", params=[pytest.param("classic", marks=pytest.mark.s3), "connect"])
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """One after the other: a process can hold either kind. Workers have the environment that the JVM started with."""
     if request.param == "classic":

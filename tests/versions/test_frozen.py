@@ -25,7 +25,7 @@ from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.audit.recovered import validate
 from tests.commit.targets import IcebergTarget, PaimonTarget
 from tests.support import inline, output
-from tests.support.postgres import Postgres, running_postgres
+from tests.support.postgres import Postgres
 from tests.versions import frozen
 from tests.versions.children import in_child
 from tests.versions.frozen import EXPORTED, OUT, ROOT, SPEC, Artefact
@@ -66,12 +66,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shell("settings", "--json")  # loads what the shell needs once, not in every process
     with frozen.occupied():
         yield folder
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 def shell(*arguments: str) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cdr_core.spark.java import Java, installed_java, machine_java
 from tests.flink.harness.packages import CACHE, COMPILER, FlinkUnavailable, alone, fetch, install
+from tests.support import lanes
 
 SOURCES = Path(__file__).resolve().parents[1] / "java"
 
@@ -43,6 +44,7 @@ def run(version: str, program: str, arguments: Iterable[str], seconds: float, me
 
     ``memory`` is what it has of heap, and again of memory outside of it.
     """
+    lanes.require("flink")
     classes = compiled(version)
     path = os.pathsep.join([str(SOURCES), str(classes), *map(str, _jars(install(version)))])
     with alone("jvm"), tempfile.TemporaryDirectory(prefix="cdr-flink-") as scratch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from tests.flink_formats.metadata import samples
 from tests.flink_formats.metadata.conftest import RealCheckpoint
 from tests.flink_formats.metadata.samples import header, metadata, one_subtask, operator
 
-EXAMPLES = int(os.environ.get("CDR_FUZZ_EXAMPLES", "2500"))
+EXAMPLES = 2500
 SEEDS = [
     encode_metadata(samples.everything()),
     encode_metadata(samples.legacy()),

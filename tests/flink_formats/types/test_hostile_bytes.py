@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from cdr_core.flink.types import parse_type
 from cdr_core.synthetic.encode import encode_value
 from tests.flink_formats.types.batches import Batch
 
-MUTATIONS = int(os.environ.get("CDR_FUZZ_EXAMPLES", "400"))
+MUTATIONS = 400
 """For each type."""
 
 SQL = (
