@@ -20,7 +20,8 @@ def test_files_that_a_manifest_lists_stay_though_no_row_names_them(tmp_path: Pat
     for name in ("e1-a.parquet", "e1-b.parquet"):
         (data / name).touch()
     (manifests / "manifest-1.json").write_text(json.dumps({"files": [{"path": "data/r-1/e1-a.parquet"}]}))
-    target = Target.parse(f"parquet:{tmp_path}")
-    recovery: Any = SimpleNamespace(id="r-1", target=str(target), output=target, state=RecoveryState.DONE, epoch=1)
+    recovery: Any = SimpleNamespace(
+        id="r-1", output=Target.parse(f"parquet:{tmp_path}"), state=RecoveryState.DONE, epoch=1
+    )
     found, left = unpublished(recovery, ())
     assert ([Path(file.name).name for file in found], left) == (["e1-b.parquet"], [])
