@@ -42,6 +42,8 @@ EXPECTED = {
 }
 
 
+@pytest.mark.phases
+@pytest.mark.slow
 @pytest.mark.seed("002-16")
 def test_every_benchmark_runs_reports_and_cleans_up(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "benchmarks"

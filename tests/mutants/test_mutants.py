@@ -58,6 +58,7 @@ def test_a_mutant_that_does_not_fit_is_named(changed: dict[str, object], says: s
     assert says in fault
 
 
+@pytest.mark.slow
 def test_a_few_mutants_are_killed_and_one_that_changes_nothing_survives(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     few = chosen(catalogue(), FAST, None, 1)

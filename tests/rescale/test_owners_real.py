@@ -171,6 +171,7 @@ def test_a_custom_exchange_at_the_same_parallelism_passes_through_and_calls_nobo
         }
 
 
+@pytest.mark.phases
 def test_a_recovery_of_a_custom_exchange_puts_every_record_where_its_function_says(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path
 ) -> None:

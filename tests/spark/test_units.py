@@ -102,6 +102,7 @@ def test_first_of_several_errors_in_a_text_is_taken() -> None:
     assert decode("nothing of ours") is None
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_classic_session_runs_the_same_units(tmp_path: Path) -> None:
     """In a process of its own: a process is either a Connect client or a classic driver."""
