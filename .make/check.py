@@ -52,6 +52,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("import contract", _tool("lint-imports", "--no-logo", "--no-cache")),
     ("lock: hashes, no address", _rule(hygiene.faults_of_lock)),
     ("no file names a machine or a registry", _rule(hygiene.faults_of_files)),
+    ("no import out of a test file", _rule(hygiene.faults_of_imports)),
     ("docs/settings.md is up to date", lambda: settings_reference.difference()),
     ("docs/seeds.md is complete and up to date", lambda: seeds_reference.difference()),
 )

@@ -20,6 +20,8 @@ _NOT_OURS = {".git", ".venv", ".cdr", "__pycache__", ".mypy_cache", ".ruff_cache
 _NOT_OURS |= {".import_linter_cache", "build", "dist"}
 _LARGEST_TEXT = 1024 * 1024
 
+_OF_A_TEST_FILE = re.compile(r"^\s*(?:from [\w.]*\btest_\w+ import|from [\w.]+ import test_\w+$|import [\w.]*\btest_)")
+
 _FOREIGN = (
     (
         "the host of a package registry",
@@ -63,6 +65,15 @@ def faults_of_files(root: Path = ROOT) -> Iterator[str]:
             for what, pattern in rules:
                 if pattern.search(line):
                     yield f"{path.relative_to(root)}:{number} names {what}"
+
+
+def faults_of_imports(root: Path = ROOT) -> Iterator[str]:
+    """Imports out of test files: running one test would load another, and neither could be renamed or removed alone."""
+    for path in sorted((root / "tests").rglob("*.py")):
+        for number, line in enumerate(_lines(path), start=1):
+            if _OF_A_TEST_FILE.search(line):
+                name = path.relative_to(root)
+                yield f"{name}:{number} imports out of a test file; tests/support or a file beside it is for helpers"
 
 
 def _files(root: Path) -> Iterator[Path]:

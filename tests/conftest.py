@@ -22,6 +22,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 if TYPE_CHECKING:
     from tests.support.bucket import Bucket
     from tests.support.postgres import Postgres
+    from tests.support.shell import Shell
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -125,6 +126,14 @@ def postgres() -> Iterator[Postgres]:
 
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Runs a command of ``cdr`` in this process."""
+    from tests.support.shell import Shell
+
+    return Shell(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from cdr_core import settings
 from cdr_core.metadata import Repository, upgrade
-from tests.airflow.test_secrets import execute
+from tests.airflow.executing import execute
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.cluster import running_cluster

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.bases.operator import ExecutorSafeguard
 from structlog.testing import capture_logs
 
 from cdr_airflow import recoveries
 from cdr_airflow.operator import PhaseOperator
 from cdr_core import settings
 from cdr_core.metadata import Repository, upgrade
+from tests.airflow.executing import execute
 from tests.support.checkpoints import FixtureCheckpoints
 
 CANARIES = {
@@ -25,30 +25,6 @@ CANARIES = {
     "AIRFLOW__CORE__FERNET_KEY": "canary-of-airflow-9b44",
 }
 MARK = "canary-of"
-
-
-class Task:
-    """The task instance of a run whose XComs are kept here."""
-
-    run_id, try_number = "manual__1", 1
-
-    def __init__(self, task_id: str, xcoms: dict[str, Any]) -> None:
-        self.task_id, self.xcoms = task_id, xcoms
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.xcoms[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self.xcoms[key]
-
-
-def execute(phase: str, xcoms: dict[str, Any], request: dict[str, str] | None = None) -> Any:
-    operator = PhaseOperator(task_id=phase, phase=phase, request=request)
-    token = ExecutorSafeguard.tracker.set(operator)
-    try:
-        return operator.execute({"ti": Task(phase, xcoms)})  # type: ignore[typeddict-item]
-    finally:
-        ExecutorSafeguard.tracker.reset(token)
 
 
 def environment_shown_by(ui: str) -> str:

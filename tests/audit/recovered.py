@@ -131,3 +131,12 @@ def spoil_tag(checkpoint: Path, raw: bytes) -> None:
             path.write_bytes(data[:at] + b"\x55" + data[at + 1 :])
             return
     raise AssertionError("the record lies in two chunks; choose another")
+
+
+def without(recovered: Recovered, *columns: str, only_first: bool = False) -> Recovered:
+    """The same output without these columns."""
+    for path in recovered.files[: 1 if only_first else None]:
+        table = pq.read_table(path)
+        pq.write_table(table.drop_columns([name for name in columns if name in table.column_names]), path)
+    recovered.publish()
+    return recovered

@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from cdr_core.errors import Unreadable
 from cdr_core.verify.report import Kind
-from tests.audit.recovered import Recovered, recover
+from tests.audit.recovered import Recovered, recover, without
 from tests.support.checkpoints import FixtureCheckpoints
-
-
-def without(recovered: Recovered, *columns: str, only_first: bool = False) -> Recovered:
-    """The same output without these columns."""
-    for path in recovered.files[: 1 if only_first else None]:
-        table = pq.read_table(path)
-        pq.write_table(table.drop_columns([name for name in columns if name in table.column_names]), path)
-    recovered.publish()
-    return recovered
-
 
 EARLIER = ("raw", "fingerprint", "length")
 SHAPES = pytest.mark.parametrize("dropped", [(), EARLIER], ids=["fingerprints", "values alone"])

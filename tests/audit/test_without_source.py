@@ -15,8 +15,7 @@ from cdr_core.errors import Refused
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.report import Kind, Report
 from cdr_core.verify.without_source import verify_without_source
-from tests.audit.recovered import Recovered
-from tests.audit.test_without_raw import without
+from tests.audit.recovered import Recovered, without
 
 Rows = list[dict[str, Any]]
 

@@ -19,12 +19,10 @@ from cdr_core.metadata import Phase
 from tests.airflow.judge import assert_receipt, assert_right, expected_rows
 from tests.airflow.live import Live, Run
 from tests.browser.screen import LIGHTNESS, PATIENCE, Screen
+from tests.browser.sections import SOURCE, WIDTH
 from tests.support.checkpoints import FixtureCheckpoints
 
 pytestmark = pytest.mark.timeout(1800)
-
-SOURCE = "What to recover"
-WIDTH = "Target and parallelism"
 
 
 @dataclass(frozen=True, slots=True)

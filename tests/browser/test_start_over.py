@@ -12,9 +12,9 @@ from cdr_airflow.embedded.rest import DAG
 from cdr_core.metadata import Phase, RecoveryState
 from tests.airflow.live import Live
 from tests.browser.screen import PATIENCE, Screen
-from tests.browser.test_recovery import SOURCE, WIDTH
-from tests.phases.test_quarantine import Damaged
+from tests.browser.sections import SOURCE, WIDTH
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.damage import Damaged
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -13,8 +13,9 @@ import pytest
 from cdr_core.metadata import AttemptState, Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
-from tests.support import inline, output
+from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.victim import RECORDS, Victim, assert_each_record_once
 
 EVERY_PHASE = ("unit", "before-result", "after-result", "before-record", "after-record", "before-done", "after-done")
 OWN_STEPS = {
@@ -32,25 +33,6 @@ OWN_STEPS = {
 }
 STEPS = [(phase, f"{phase}.{step}") for phase in Phase for step in EVERY_PHASE]
 STEPS += [(phase, step) for phase, steps in OWN_STEPS.items() for step in steps]
-RECORDS = 1878
-
-
-class Victim:
-    """A phase in a child process that can be killed or stopped."""
-
-    def __init__(self, phase: Phase, recovery: str, faults: str, log: Path) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.environ["CDR_FAULTS"], os.environ["CDR_FAULTS_LOG"] = faults, str(log)
-            code = 70
-            try:
-                code = inline.main([str(phase), recovery])
-            finally:
-                os._exit(code)
-
-    def wait(self) -> int:
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status)
 
 
 @pytest.fixture
@@ -68,12 +50,6 @@ def run_before(recovery: tuple[Repository, str, Settings], phase: Phase) -> None
         if each is phase:
             return
         inline.run(repository, recovery_id, each, settings)
-
-
-def assert_each_record_once(target: Path) -> None:
-    rows = output.rows(target)
-    places = {(row["gate"], row["up"], row["down"], row["pos"]) for row in rows}
-    assert len(rows) == len(places) == RECORDS
 
 
 @pytest.mark.parametrize(("phase", "step"), STEPS, ids=[step for _, step in STEPS])

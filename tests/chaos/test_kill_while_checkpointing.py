@@ -11,10 +11,10 @@ import pytest
 
 from cdr_core.metadata import AttemptState, Phase, RecoveryCheckpointState
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from tests.chaos.test_kill import assert_each_record_once
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.draining import Started, drain_in_child, exit_status, make_slow, spilled
+from tests.support.victim import assert_each_record_once
 
 STEPS = (
     "checkpoint.begun",

@@ -17,10 +17,10 @@ import pytest
 from cdr_core.metadata import AttemptState, CommitState, Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
-from tests.chaos.test_kill import RECORDS, Victim, assert_each_record_once
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.draining import Started, drain_in_child, exit_status, make_slow, spilled
+from tests.support.victim import RECORDS, Victim, assert_each_record_once
 
 COMMIT_STEPS = (
     "commit.intent",

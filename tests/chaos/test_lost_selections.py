@@ -10,10 +10,10 @@ import pytest
 from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.storage import storage_for
-from tests.phases.test_thread import compare
 from tests.support import inline, output
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.comparing import compare
 from tests.support.draining import Started
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -18,9 +18,9 @@ from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.spill.reservations import LEDGER
-from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.comparing import compare
 from tests.support.draining import Started, make_slow
 
 Case = tuple[Started, FixtureCheckpoint, Path]

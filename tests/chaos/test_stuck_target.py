@@ -16,12 +16,12 @@ import pytest
 
 from cdr_core.metadata import Command, CommandState, Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from tests.chaos.test_kill import assert_each_record_once
 from tests.support import inline, output
 from tests.support.bucket import NAME, Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.draining import Started, drain_in_child, exit_status, make_slow, spilled
 from tests.support.stuck import HoldingProxy, frozen_disk
+from tests.support.victim import assert_each_record_once
 
 SECONDS = 60.0
 """To wait for anything at most. How fast an answer comes is measured by a benchmark, not here."""

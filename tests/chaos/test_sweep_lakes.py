@@ -11,7 +11,7 @@ import pytest
 from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.sweep import sweep
-from tests.chaos.test_sweep import Case
+from tests.chaos.leftovers import Case
 from tests.support import inline
 from tests.support.bucket import NAME, Bucket
 from tests.support.checkpoints import FixtureCheckpoints

@@ -11,29 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cdr_core.cli import main
 from tests.support import output
 from tests.support.checkpoints import FixtureCheckpoints
-from tests.support.inline import InlineWorkers
-
-
-class Shell:
-    """Runs commands in this process, as the entry point does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["cdr", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main.run()
-        shown = self._capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
+from tests.support.inline import WithoutSpark
+from tests.support.shell import Shell
 
 
 @pytest.fixture
@@ -221,16 +202,6 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_made(
     assert code == 3
     assert name in err
     assert left_behind(home) == []
-
-
-class WithoutSpark(InlineWorkers):
-    """The units in this process, where a session is expected."""
-
-    def __enter__(self) -> WithoutSpark:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Nothing was opened."""
 
 
 def test_a_recovery_that_failed_is_resumed_by_its_id_and_ends_once(

@@ -9,8 +9,8 @@ import pytest
 
 from cdr_core.errors import Refused
 from cdr_core.planning.dropped_records import parse_drops
-from tests.cli.test_commands import Shell, WithoutSpark
-from tests.cli.test_commands import shell as shell
+from tests.support.inline import WithoutSpark
+from tests.support.shell import Shell
 from tests.support.written import SPEC, record, write_checkpoint
 
 REBALANCE = SPEC.format(partitioner="rebalance")

@@ -13,8 +13,7 @@ from cdr_core.channels.element_reader import OWNER, element_batches, element_sch
 from cdr_core.cli import elements as elements_command
 from cdr_core.verify.framing import find_frames
 from cdr_core.verify.keys import murmur, owner
-from tests.cli.test_commands import Shell
-from tests.cli.test_commands import shell as shell
+from tests.support.shell import Shell
 from tests.support.written import (
     SPEC,
     frame,

@@ -30,12 +30,11 @@ from cdr_core.flink.metadata import (
 )
 from cdr_core.storage import s3
 from cdr_core.storage.local import LocalStorage, map_file
-from tests.cli.test_commands import Shell
-from tests.cli.test_commands import shell as shell
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.support import written
 from tests.support.bucket import Bucket, CountingClient, key_of
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.shell import Shell
 
 SPEC = spec_of(exchange("main", "gen", "slow", "TUPLE<LONG, STRING>"))
 MEBIBYTE = 1 << 20

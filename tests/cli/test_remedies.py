@@ -20,9 +20,9 @@ from cdr_core.cli.remedy import remedy_command
 from cdr_core.commit.sinks.parquet import ParquetSink
 from cdr_core.errors import CdrError, CorruptChannelState, Refused, Replaced, StartOver, UnprovenKey
 from cdr_core.metadata import Repository
-from tests.phases.test_quarantine import Damaged
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.damage import Damaged
 from tests.support.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[2]

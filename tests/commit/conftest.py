@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.commit.checkpoint_target import Started, drained
 from tests.commit.targets import (
     SCHEMA,
     IcebergTarget,
@@ -16,6 +18,7 @@ from tests.commit.targets import (
     Target,
     kinds,
 )
+from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.sinks import sink_of
 
 
@@ -45,3 +48,21 @@ def target(empty_target: Target) -> Target:
     """With a table of two columns."""
     sink_of(empty_target.name).create(SCHEMA)
     return empty_target
+
+
+@pytest.fixture
+def small_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged state goes to files, or there would be none of it to lose."""
+    monkeypatch.setattr("cdr_core.checkpoint_target.state_migration.INLINE", 64)
+
+
+@pytest.fixture
+def source(fixture_checkpoint: FixtureCheckpoints) -> FixtureCheckpoint:
+    return fixture_checkpoint("a_p3_thr0")
+
+
+@pytest.fixture
+def started(source: FixtureCheckpoint, tmp_path: Path, small_inline: None) -> Iterator[Started]:
+    found = drained(source, str(tmp_path / "out"))
+    yield found
+    found[0].close()

@@ -10,13 +10,11 @@ import pytest
 from cdr_core.checkpoint_target import file_copy as copying
 from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from tests.chaos.test_kill import Victim
-from tests.commit.test_checkpoint_sink import RECORDS, Started, drained, require_one_checkpoint
-from tests.commit.test_checkpoint_sink import small_inline as small_inline
-from tests.commit.test_checkpoint_sink import source as source
+from tests.commit.checkpoint_target import RECORDS, Started, drained, require_one_checkpoint
 from tests.support import draining, inline
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint
+from tests.support.victim import Victim
 
 
 def slowly_drained(source: FixtureCheckpoint, target: Path, monkeypatch: pytest.MonkeyPatch) -> Started:

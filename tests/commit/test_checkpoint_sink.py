@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,14 @@ from cdr_core.commit.sinks.base import Publication
 from cdr_core.commit.sinks.checkpoint import CheckpointSink
 from cdr_core.errors import JobFailed, Refused, StorageError, Unreadable
 from cdr_core.flink.metadata import read_metadata
-from cdr_core.metadata import Phase, Repository
-from cdr_core.recovery.recovery_request import RecoveryRequest
-from cdr_core.settings import Settings
-from cdr_core.storage import storage_for
+from cdr_core.metadata import Phase
 from cdr_core.sweep import sweep
-from cdr_core.verify.verify import Request, verify
-from tests.chaos.test_kill import Victim
-from tests.commit.test_killed import FENCED, wait_for
+from tests.commit.checkpoint_target import RECORDS, Started, drained, require_one_checkpoint
+from tests.commit.killing import FENCED, wait_for
 from tests.support import inline
 from tests.support.bucket import Bucket
-from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
-
-RECORDS = 1878
-Started = tuple[Repository, str, Settings]
+from tests.support.checkpoints import FixtureCheckpoint
+from tests.support.victim import Victim
 
 BEFORE = (
     "state.written",
@@ -42,52 +34,6 @@ BEFORE = (
     "publish.before",
 )
 AFTER = ("publish.after", "commit.published", "commit.recorded", "commit.receipt-beside", "commit.before-done")
-
-
-@pytest.fixture
-def small_inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merged state goes to files, or there would be none of it to lose."""
-    monkeypatch.setattr("cdr_core.checkpoint_target.state_migration.INLINE", 64)
-
-
-@pytest.fixture
-def source(fixture_checkpoint: FixtureCheckpoints) -> FixtureCheckpoint:
-    return fixture_checkpoint("a_p3_thr0")
-
-
-def drained(source: FixtureCheckpoint, target: str, parallelism: str = "2", from_: str = "") -> Started:
-    """Everything but the commit is done."""
-    request = RecoveryRequest(from_ or str(source.path), str(source.spec), parallelism, f"checkpoint:{target}")
-    repository, recovery, settings = inline.start(request)
-    for phase in (Phase.READ, Phase.FILTER, Phase.SPILL, Phase.DRAIN):
-        inline.run(repository, recovery, phase, settings)
-    return repository, recovery, settings
-
-
-@pytest.fixture
-def started(source: FixtureCheckpoint, tmp_path: Path, small_inline: None) -> Iterator[Started]:
-    found = drained(source, str(tmp_path / "out"))
-    yield found
-    found[0].close()
-
-
-def require_one_checkpoint(source: FixtureCheckpoint, target: str, started: Started) -> None:
-    """It is whole, the receipt tells of it, and a sweep leaves in the directory what it needs and nothing else."""
-    repository, recovery, settings = started
-    report = verify(Request(str(source.path), f"checkpoint:{target}", str(source.spec)))
-    assert (report.differences, report.output.records) == ((), RECORDS)
-    (entry,) = repository.commit_log(recovery)
-    assert str(entry.state) == "DONE"
-    receipt = repository.receipt(recovery)
-    assert receipt is not None
-    beside = json.loads(storage_for(target).read(f"{target}/cdr-receipt.json"))
-    assert beside["checkpoint"] == receipt["checkpoint"]
-    sweep(repository, settings)
-    names = {uri.rpartition("/")[2] for uri in storage_for(target).list(target)}
-    needed = {file["path"] for kind in ("files", "copied") for file in receipt["checkpoint"][kind]}
-    assert names == needed | {"_metadata", "cdr-receipt.json", "cdr-ledger.parquet"}
-    ledger = storage_for(target).read(f"{target}/cdr-ledger.parquet")
-    assert beside["ledger"]["sha256"] == receipt["ledger"]["sha256"] == hashlib.sha256(ledger).hexdigest()
 
 
 @pytest.mark.parametrize("step", [*BEFORE, *AFTER])

@@ -9,20 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cdr_core.drain import task
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
+from tests.commit.differential import WATERMARK, expected, make_source, place
 from tests.commit.targets import ParquetTarget, S3Target, Target
 from tests.support import inline
 from tests.support.bucket import Bucket
-from tests.support.written import SPEC, record, status, watermark, write_checkpoint
+from tests.support.written import SPEC
 
-WATERMARK = "40"
-"""Of six channels one is idle at 1000, the others end at 40 and above."""
 COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}
 
 
@@ -60,17 +58,6 @@ def sample() -> list[Case]:
 def test_in_the_sample_every_two_choices_meet_in_all_ways() -> None:
     for one, other in combinations([each.name for each in fields(Case)], 2):
         assert len({(getattr(case, one), getattr(case, other)) for case in sample()}) == 4
-
-
-def make_source(folder: Path) -> str:
-    """Keyed records of six channels over several pages, with watermarks among them, and one channel that is idle."""
-    channels = {}
-    for up, down in product(range(2), range(3)):
-        mine = [record(1000 * up + n, "x" * 90, time=n) for n in range(100)]
-        idle = (up, down) == (1, 2)
-        end = [watermark(1000), status(idle=True)] if idle else [watermark(40 + up + down)]
-        channels[up, down] = b"".join([watermark(10), *mine, *end])
-    return write_checkpoint(folder, 2, 3, channels)
 
 
 def settle(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Target:
@@ -123,14 +110,3 @@ def test_rows_and_watermark_are_the_same(
     rows = sorted(target.rows(), key=place)
     assert [(place(row), row["ts"], row["main"]["f0"], row["raw"]) for row in rows] == list(expected())
     assert target.properties()["cdr.watermark"] == WATERMARK
-
-
-def place(row: dict[str, Any]) -> tuple[int, ...]:
-    return row["up"], row["down"], row["pos"], row["new_up"], row["new_down"]
-
-
-def expected() -> Any:
-    """By hand: the position counts the watermark in front; at the same parallelism nothing moves."""
-    for up, down, n in product(range(2), range(3), range(100)):
-        key = 1000 * up + n
-        yield (up, down, n + 1, up, down), n, key, record(key, "x" * 90, time=n)[4:]

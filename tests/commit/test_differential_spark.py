@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cdr_core.metadata import upgrade
+from tests.commit.differential import WATERMARK, expected, make_source, place
 from tests.commit.targets import S3Target
-from tests.commit.test_differential import WATERMARK, expected, make_source, place
 from tests.support.bucket import Bucket
 from tests.support.postgres import Postgres
 from tests.support.written import SPEC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,16 +15,16 @@ from cdr_core.errors import Fenced, Unreadable
 from cdr_core.metadata import Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.settings import Settings
-from tests.chaos.test_kill import Victim
+from tests.commit.killing import FENCED, wait_for
 from tests.commit.log import FileLog
 from tests.commit.targets import Target, kinds, prepare, publication
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.sinks import sink_of
+from tests.support.victim import Victim
 
 BEFORE = ("commit.intent", "commit.before-publish", "publish.before")
 AFTER = ("publish.after", "commit.published", "commit.recorded")
-FENCED = 4
 
 
 def commit_in_child(target: Target, what: Publication, log: Path, faults: str) -> int:
@@ -46,13 +45,6 @@ def commit_in_child(target: Target, what: Publication, log: Path, faults: str) -
 
 def wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < deadline, f"{file.name} never came"
-        time.sleep(0.01)
 
 
 @pytest.mark.seed("E40", "E41", "E42", "E43", "E45")

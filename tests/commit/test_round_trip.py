@@ -10,9 +10,9 @@ import pytest
 from cdr_core.metadata import RecoveryState
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from tests.commit.targets import Target, kinds
-from tests.phases.test_thread import compare
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.comparing import compare
 
 PROPERTIES = {"recovery", "commit-user", "commit-id", "epoch", "source-checkpoint", "records", "proof-sha256"}
 PROPERTIES |= {"source-metadata-sha256"}

@@ -11,7 +11,7 @@ from cdr_core.errors import PlanRefused
 from cdr_core.flink.state.keyed import KeyedPlan
 from tests.flink.harness import Job, Verdict, judge, restore
 from tests.flink.harness.java import FlinkFailed
-from tests.flink.test_shapes import KEYED, ROCKSDB, in_flight, made, rewritten
+from tests.flink.shapes import KEYED, ROCKSDB, in_flight, made, rewritten
 
 ASYNCHRONOUS = {
     # Or thousands of records would have left the channels before the slow operator takes the first of them.

@@ -14,7 +14,7 @@ from cdr_core.verify.verify import Request, verify
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed
 from tests.flink.harness.judge import Identity, Seen
-from tests.flink.test_shapes import HASHED, KEYED, in_flight, rewritten, spec_of
+from tests.flink.shapes import HASHED, KEYED, in_flight, rewritten, spec_of
 
 JOB = Job(sources=3, ending=1, ending_records=60, records=9000, checkpoints=3, fill_millis=1500)
 """A subtask at its end waits for a checkpoint; for the next one it has finished."""

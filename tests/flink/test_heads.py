@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.flink.harness import java
-from tests.flink_formats.test_serializers import HEADS
+from tests.flink_formats.heads import HEADS
 
 
 def test_flink_writes_the_shipped_heads(flink: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,29 +15,13 @@ from cdr_core.verify.spec import read_spec
 from tests.audit.recovered import spoil_tag
 from tests.flink.harness import Job, Verdict, go_on, judge, make, restore, write_oracle
 from tests.flink.harness.java import FlinkFailed
+from tests.flink.rewriting import NEW_RECORDS, in_flight, recover
 from tests.support import draining, inline
 from tests.support.bucket import Bucket, key_of
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 from tests.support.oracle import Element
 
 FIXTURE = "v6_a_p3_back_pressure"
-NEW_RECORDS = 6000
-"""That flow after a restore, before the next checkpoint."""
-
-
-def recover(source: Path | str, spec: Path, parallelism: str, out: Path | str, **more: Any) -> Mapping[str, Any]:
-    """The receipt of a recovery into ``out``."""
-    request = RecoveryRequest(str(source), str(spec), parallelism, f"checkpoint:{out}", **more)
-    repository, recovery, settings = inline.start(request)
-    with repository:
-        inline.run_all(repository, recovery, settings)
-        receipt = repository.receipt(recovery)
-    assert receipt is not None
-    return receipt
-
-
-def in_flight(source: FixtureCheckpoint) -> list[tuple[int, int]]:
-    return [(record.gen or 0, record.seq or 0) for record in source.oracle.records]
 
 
 def require_restored(source: FixtureCheckpoint, rewritten: Path, parallelism: int) -> None:

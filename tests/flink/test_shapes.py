@@ -9,46 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.flink.harness import Job, Verdict, judge, make, restore, write_oracle
+from tests.flink.harness import Job, Verdict, judge, restore
 from tests.flink.harness.judge import Seen, Sight, out_of_order
-from tests.flink.test_rewritten import recover
+from tests.flink.shapes import _BYTES, HASHED, KEYED, ROCKSDB, in_flight, made, rewritten, spec_of
 
-_STRINGS, _BYTES = "TUPLE<LONG, INT, LONG, STRING>", "TUPLE<LONG, INT, LONG, BYTES>"
-HASHED = f"{{partitioner: hash, record: '{_STRINGS}', key: [f0]}}"
-
-ROCKSDB = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
 FORCED = {"execution.checkpointing.unaligned.forced": "true"}
 """Or Flink refuses a custom partitioner: it cannot rescale what is in flight there. Newer ones store nothing there."""
 
 JOB = Job(records=4000, checkpoints=1, fill_millis=3000)
-
-
-def spec_of(*exchanges: tuple[str, str, int, str, int, str]) -> str:
-    """Of exchanges as (name, upstream, partition, downstream, gate, the rest in braces)."""
-    lines = ["job: shapes", "exchanges:"]
-    for name, up, partition, down, gate, rest in exchanges:
-        ends = f"upstream: {{operator: {up}, partition: {partition}}}, downstream: {{operator: {down}, gate: {gate}}}"
-        lines.append(f"  - {{name: {name}, {ends}, {rest[1:-1]}}}")
-    return "\n".join(lines) + "\n"
-
-
-KEYED = spec_of(("main", "gen", 0, "slow", 0, HASHED))
-
-
-def made(job: Job, folder: Path) -> Path:
-    return make(job, folder / "made").checkpoints[-1]
-
-
-def in_flight(checkpoint: Path, spec: str, folder: Path) -> list[tuple[int, int]]:
-    """By Flink's own classes."""
-    oracle = write_oracle(checkpoint, spec, folder / "oracle.jsonl.gz")
-    return [(record.gen or 0, record.seq or 0) for record in oracle.records]
-
-
-def rewritten(checkpoint: Path, spec: str, wish: str, folder: Path) -> Path:
-    (folder / "spec.yaml").write_text(spec)
-    assert recover(checkpoint, folder / "spec.yaml", wish, folder / "rewritten" / "chk")["verdict"] == "balanced"
-    return folder / "rewritten" / "chk"
 
 
 PARTITIONED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.flink.harness import Job, Verdict, go_on, judge, restore, write_oracle
-from tests.flink.test_rewritten import NEW_RECORDS, in_flight, recover
+from tests.flink.rewriting import NEW_RECORDS, in_flight, recover
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 
 AGGREGATION = "308dea0bcb8d4cff9f3035193e1b010e"

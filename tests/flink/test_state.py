@@ -14,7 +14,7 @@ from tests.flink.fixtures import MADE, STATEFUL
 from tests.flink.harness import Job, Verdict, judge, judge_timed, make, restore
 from tests.flink.harness.job import go_on
 from tests.flink.harness.judge import Seen
-from tests.flink.test_rewritten import recover
+from tests.flink.rewriting import recover
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints
 
 FEW, MANY, UNION, BROADCAST, ODD = KINDS = range(5)

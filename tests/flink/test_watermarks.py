@@ -9,7 +9,7 @@ import pytest
 
 from tests.flink.harness import Job, make, restore, write_oracle
 from tests.flink.harness.judge import WINDOW_MILLIS, Seen
-from tests.flink.test_rewritten import recover
+from tests.flink.rewriting import recover
 from tests.support.checkpoints import FIXTURES
 
 JOB = Job(job="w", keys=50, fill_millis=3000, checkpoints=1)

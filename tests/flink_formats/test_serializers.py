@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 
 from cdr_core.flink.state.agreement import agrees, key_agrees, type_text
 from cdr_core.flink.state.serializers import KeyedHead, Serializer, read_head
 from cdr_core.flink.types import parse_type
-from tests.support.checkpoints import FIXTURES
+from tests.flink_formats.heads import HEADS
 
-VECTORS = FIXTURES / "serializers" / "heads-2.3.0.tsv.gz"
-"""Made by ``tests/flink/java/cdr/heads/Heads.java``; ``tests/flink/test_heads.py`` makes them again."""
-
-
-def _vectors() -> dict[str, bytes]:
-    lines = gzip.decompress(VECTORS.read_bytes()).decode().splitlines()
-    return {name: bytes.fromhex(data) for name, data in (line.split("\t") for line in lines)}
-
-
-HEADS = _vectors()
 KEYS = {
     name.removeprefix("key ").removesuffix(" sql"): data
     for name, data in HEADS.items()

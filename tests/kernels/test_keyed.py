@@ -17,21 +17,14 @@ from cdr_core.flink.keys import key_groups, key_place
 from cdr_core.flink.read_page import ReadPage
 from cdr_core.flink.types import parse_type
 from cdr_core.kernels import element_runs, fingerprint, frames
-from cdr_core.synthetic.encode import encode_value
-from tests.kernels.test_windows import channel
+from tests.kernels.keyed import NAMES, TYPES, record
+from tests.kernels.streams import channel
 
 GROUPS, LANES = 128, 3
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text("abcdefgh", max_size=40)
 
-TYPES: dict[str, tuple[str, Any]] = {
-    "LONG": ("TUPLE<LONG, STRING>", lambda key, rest: (key, rest)),
-    "INT": ("TUPLE<LONG, INT, STRING>", lambda key, rest: (7, key, rest)),
-    "STRING": ("TUPLE<INT, STRING, STRING>", lambda key, rest: (7, key, rest)),
-    "BIGINT": ("ROWDATA<a INT, k BIGINT, s STRING>", lambda key, rest: {"a": 7, "k": key, "s": rest}),
-    "SMALLINT": ("ROWDATA<k SMALLINT, s STRING>", lambda key, rest: {"k": key, "s": rest}),
-}
 KEYS = {
     "LONG": LONG,
     "INT": INT,
@@ -39,7 +32,6 @@ KEYS = {
     "BIGINT": LONG | st.none(),
     "SMALLINT": st.integers(-(1 << 15), (1 << 15) - 1) | st.none(),
 }
-NAMES = {"LONG": "f0", "INT": "f1", "STRING": "f1", "BIGINT": "k", "SMALLINT": "k"}
 
 WATERMARK = b"\x02" + struct.pack(">q", 5)
 MARKER = b"\x03" + bytes(28)
@@ -47,12 +39,6 @@ MARKER = b"\x03" + bytes(28)
 
 def place_of(kind: str) -> Any:
     return key_place(parse_type(TYPES[kind][0]), (NAMES[kind],))
-
-
-def record(kind: str, key: Any, rest: str = "rest", time: int | None = None) -> bytes:
-    text, fields = TYPES[kind]
-    tag = b"\x01" if time is None else b"\x00" + struct.pack(">q", time)
-    return tag + encode_value(parse_type(text), fields(key, rest))
 
 
 class Scanned:

@@ -14,7 +14,7 @@ from cdr_core.flink import paged_reader as paged
 from cdr_core.flink.paged_reader import SPOOLED_FROM, paged_windows
 from cdr_core.flink.read_page import PageCounts, ReadPage
 from cdr_core.flink.virtual_channel import ChannelBytes
-from tests.kernels.test_windows import STREAM, WHOLE, channel, frame, record
+from tests.kernels.streams import STREAM, WHOLE, channel, frame, record
 
 KIB = 1024
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.cli import main
 from cdr_core.drain import checkpoint_driver as watch
 from cdr_core.drain import task
 from cdr_core.drain.checkpoint_cuts import read_cuts
@@ -26,55 +24,15 @@ from cdr_core.drain.task import DrainTask
 from cdr_core.errors import JobFailed, StorageError
 from cdr_core.metadata import Command, CommandState, Phase, RecoveryCheckpointState, Repository
 from cdr_core.phases import drain as drain_phase
-from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import Job, load_plan, run_unit
-from tests.phases.test_thread import compare
-from tests.support import draining, inline, output
-from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
-from tests.support.draining import Started, make_slow
+from tests.phases.asking import Poll, Script, Spilled, answer, ask, commit_and_compare, drain, shell, states
+from tests.support import inline
 
 COMPLETED = RecoveryCheckpointState.COMPLETED
 ABORTED = RecoveryCheckpointState.ABORTED
 SUBSUMED = RecoveryCheckpointState.SUBSUMED
 TRIGGERED = RecoveryCheckpointState.TRIGGERED
-Poll = Callable[[], None]
-
-
-class Script(inline.InlineWorkers):
-    """The units run as a test says, step by step; ``run_unit`` runs one to its end, ``poll`` is the driver's."""
-
-    def __init__(self, script: Callable[[Script, Sequence[str], Poll], None]) -> None:
-        super().__init__()
-        self._script = script
-
-    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Poll) -> None:
-        self._payload = payload
-        self.snapshots = Snapshots(Job.from_json(payload).directory)
-        self._script(self, units, on_poll)
-
-    def run_unit(self, unit: str) -> None:
-        run_unit(self._payload, unit, 0)
-
-
-Spilled = tuple[Started, FixtureCheckpoint, Path]
-
-
-@pytest.fixture
-def spilled(
-    fixture_checkpoint: FixtureCheckpoints,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> Iterator[Spilled]:
-    """A recovery that is ready to be drained, of which no checkpoint is taken unasked; a driver that hears at once."""
-    make_slow(monkeypatch, "")
-    monkeypatch.setenv("CDR_COMMIT", getattr(request, "param", "at-end"))
-    monkeypatch.setattr("cdr_core.runtime.driver.HEARTBEAT_SECONDS", -1.0)
-    checkpoint, out = fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"
-    started = draining.spilled(RecoveryRequest(str(checkpoint.path), str(checkpoint.spec), "2", f"parquet:{out}", "0s"))
-    yield started, checkpoint, out
-    started[0].close()
 
 
 @dataclass
@@ -88,29 +46,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: found.now))
     return found
-
-
-def ask(started: Started, aligned: float | None = None) -> Command:
-    return started[0].request(started[1], "checkpoint", {"aligned_timeout": aligned})
-
-
-def answer(started: Started, command: Command) -> Command:
-    return next(each for each in started[0].commands(started[1]) if each.id == command.id)
-
-
-def drain(started: Started, workers: inline.InlineWorkers) -> None:
-    repository, recovery, settings = started
-    inline.run(repository, recovery, Phase.DRAIN, settings, workers)
-
-
-def commit_and_compare(spilled: Spilled) -> None:
-    (repository, recovery, settings), checkpoint, out = spilled
-    assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
-    compare(output.rows(out), checkpoint, 2)
-
-
-def states(started: Started) -> list[RecoveryCheckpointState]:
-    return [row.state for row in started[0].checkpoints(started[1])]
 
 
 def test_a_twin_of_a_task_whose_result_was_accepted_adds_nothing(spilled: Spilled) -> None:
@@ -497,12 +432,3 @@ def test_the_shell_refuses_an_export_before_it_requests_a_checkpoint_that_would_
     code, text = shell(monkeypatch, capsys, "checkpoint", recovery, "--to", str(tmp_path / "exported"))
     assert (code, "publishes with every checkpoint" in text) == (3, True)
     assert not repository.commands(recovery)
-
-
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit code, and what was said."""
-    monkeypatch.setattr(sys, "argv", ["cdr", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.run()
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out or said.err

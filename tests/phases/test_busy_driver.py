@@ -12,7 +12,7 @@ from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import run_phase
 from cdr_core.runtime.phase_command import own_runner
-from tests.phases.test_asked_checkpoints import Poll, Script, answer, ask, drain, shell
+from tests.phases.asking import Poll, Script, answer, ask, drain, shell
 from tests.support import draining
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.draining import Started, make_slow

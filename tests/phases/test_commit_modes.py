@@ -31,9 +31,9 @@ from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.verify import Request, verify
-from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.comparing import compare
 from tests.support.draining import Started, make_slow
 from tests.support.sinks import sink_of
 from tests.support.written import SPEC, record, status, watermark, write_checkpoint

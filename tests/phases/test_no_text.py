@@ -10,7 +10,7 @@ import pytest
 
 from cdr_core.errors import CorruptChannelState
 from cdr_core.recovery.recovery_request import RecoveryRequest
-from tests.phases.test_other_elements import key_of
+from tests.phases.keys import key_of
 from tests.support import inline, output
 from tests.support.written import SPEC, frame, record, write_checkpoint
 

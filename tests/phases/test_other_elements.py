@@ -21,6 +21,7 @@ from cdr_core.phases import filter as filter_phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_results import SpillResult
+from tests.phases.keys import key_of
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.spilled import SpilledPiece, spilled
@@ -66,19 +67,6 @@ class Run:
             key = piece.new_up, piece.subtask
             found[key] = found.get(key, b"") + piece.body
         return found
-
-
-def key_of(subtask: int, parallelism: int, among: int = 10_000) -> int:
-    """A key that the subtask owns."""
-    groups = key_groups(
-        parse_type("LONG"),
-        ("f0",),
-        np.frombuffer(np.arange(among, dtype=">i8").tobytes(), np.uint8),
-        np.arange(among, dtype=np.int64) * 8,
-        np.arange(1, among + 1, dtype=np.int64) * 8,
-        MAX_PARALLELISM,
-    )
-    return next(n for n, group in enumerate(groups.tolist()) if owner(group, parallelism, MAX_PARALLELISM) == subtask)
 
 
 def key_among(old: tuple[int, int], new: tuple[int, int]) -> int:

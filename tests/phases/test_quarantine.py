@@ -4,84 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cdr_core.channels import channel_scan as scanning
-from cdr_core.channels import channel_source as source
-from cdr_core.channels.channel_source import open_channel, open_checkpoint
 from cdr_core.cli import main as shell
 from cdr_core.errors import Corrupt, Refused, SpecRefused, Unbalanced
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.planning.job_spec import parse_spec, read_spec
-from cdr_core.planning.parallelism import parse_parallelism
-from cdr_core.planning.plan import Plan, make_plan
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime import quarantine
 from cdr_core.runtime.driver import PhaseRun
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.damage import BAD, Channel, Damaged, in_length, plan_of, rewrite, some_record
 from tests.support.written import SPEC, frame, record, watermark, write_checkpoint
-
-Channel = tuple[int, int]
-BAD = (1, 1)
-"""The channel (up, down) that single flips damage; its records have several possible owners at parallelism 2."""
-
-
-class Damaged:
-    """A copy of a shipped checkpoint in which bytes can be found by virtual channel and changed."""
-
-    def __init__(self, original: FixtureCheckpoint, to: Path) -> None:
-        self.original, self.folder = original, Path(shutil.copytree(original.path, to))
-        self.plan = plan_of(str(self.folder), str(original.spec))
-        self.numbers = {(c.up, c.down): n for n, c in enumerate(self.plan.channels)}
-
-    def data(self, pair: Channel) -> bytes:
-        channel = open_channel(self.plan, self.numbers[pair])
-        target = np.empty(channel.size, np.uint8)
-        channel.copy(0, channel.size, target)
-        return target.tobytes()
-
-    def frames(self, pair: Channel) -> list[int]:
-        """Where each element's length field is."""
-        data, at, found = self.data(pair), 0, []
-        while at < len(data):
-            found.append(at)
-            at += 4 + struct.unpack_from(">i", data, at)[0]
-        return found
-
-    def flip(self, pair: Channel, offset: int, bit: int) -> None:
-        """Change one bit of the byte at a logical offset, in whichever file it lies."""
-        before = self.data(pair)
-        for file in sorted(self.folder.iterdir()):
-            whole = bytearray(file.read_bytes())
-            # Chunks are long and of random payload: a stretch around the byte is found once.
-            for begin in range(max(0, offset - 40), offset + 1):
-                at = whole.find(before[begin : begin + 80])
-                if file.name != "_metadata" and at >= 0 and offset < begin + 80:
-                    whole[at + offset - begin] ^= 1 << bit
-                    rewrite(file, bytes(whole))
-                    assert self.data(pair)[offset] == before[offset] ^ (1 << bit)
-                    return
-        raise AssertionError("the byte was not found")
-
-
-def rewrite(file: Path, data: bytes) -> None:
-    """Another file of that name: one that is mapped must not shrink, and what this process has mapped is forgotten."""
-    file.unlink()
-    file.write_bytes(data)
-    source._mapped.cache_clear()
-
-
-def plan_of(checkpoint: str, spec: str, parallelism: str = "2") -> Plan:
-    return make_plan(open_checkpoint(checkpoint), parse_spec(read_spec(spec)), parse_parallelism(parallelism), 1 << 24)
 
 
 def start(checkpoint: str, spec: str, to: Path, on_corrupt: str = "quarantine", parallelism: str = "2") -> Any:
@@ -120,10 +61,6 @@ def damaged(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path) -> Damaged:
     return Damaged(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "chk-2")
 
 
-def in_length(copy: Damaged, at: int) -> None:
-    copy.flip(BAD, at + 2, 3)
-
-
 def in_key(copy: Damaged, at: int) -> None:
     copy.flip(BAD, at + 5 + 8 * (copy.data(BAD)[at + 4] == 0), 6)
 
@@ -137,12 +74,6 @@ def in_text_length(copy: Damaged, at: int) -> None:
 
 
 FLIPS = [in_length, in_key, in_tag, in_text_length]
-
-
-def some_record(copy: Damaged) -> int:
-    """The number of an element in the middle that is a record, a few hundred bytes long."""
-    data, places = copy.data(BAD), copy.frames(BAD)
-    return next(n for n in range(len(places) // 2, len(places)) if data[places[n] + 4] < 2)
 
 
 @pytest.mark.parametrize("flip", FLIPS)
@@ -254,7 +185,7 @@ def test_a_deleted_output_file_keeps_the_records_that_are_whole_without_it(tmp_p
 
 
 def _key(subtask: int) -> int:
-    from tests.phases.test_other_elements import key_of
+    from tests.phases.keys import key_of
 
     return key_of(subtask, 2)
 

@@ -22,9 +22,9 @@ from cdr_core.phases import spill
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import load_plan, run_unit
-from tests.phases.test_thread import compare
 from tests.support import draining, inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.comparing import compare
 from tests.support.draining import Started, make_slow
 
 COMPLETED, EXPIRED = RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED

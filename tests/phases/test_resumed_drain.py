@@ -28,11 +28,9 @@ from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
 from cdr_core.phases import drain as drain_phase
 from cdr_core.runtime.unit_runner import load_plan
 from cdr_core.sweep import references, sweep_recovery
-from tests.phases.test_asked_checkpoints import Poll, Script, Spilled, ask, commit_and_compare, drain, spilled, states
+from tests.phases.asking import Poll, Script, Spilled, ask, commit_and_compare, drain, states
 from tests.support import inline
 from tests.support.draining import Started
-
-__all__ = ["spilled"]
 
 COMPLETED, EXPIRED = RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED
 

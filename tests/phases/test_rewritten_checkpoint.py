@@ -18,14 +18,14 @@ from cdr_core.cli.plan import describe
 from cdr_core.errors import PlanRefused, Refused, SettingsRefused
 from cdr_core.flink.metadata import SubtaskState, read_metadata, write_metadata
 from cdr_core.metadata import Phase
-from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.claims import read_claims
 from cdr_core.verify.framing import KINDS
 from cdr_core.verify.report import Report
 from cdr_core.verify.spec import read_spec
 from cdr_core.verify.verify import Request, verify
-from tests.audit.recovered import spoil_tag, validate
+from tests.audit.recovered import spoil_tag
+from tests.phases.rewriting import request_of, rewrite
 from tests.support import draining, inline
 from tests.support.checkpoints import FixtureCheckpoints
 
@@ -54,22 +54,6 @@ SAME = [
     "a_p2_changelog_memory",
     "a_p2_forst_incremental",
 ]
-
-
-def request_of(source: Path, spec: Path, parallelism: str, out: Path, **more: Any) -> RecoveryRequest:
-    return RecoveryRequest(str(source), str(spec), parallelism, f"checkpoint:{out}", **more)
-
-
-def rewrite(source: Path, spec: Path, parallelism: str, out: Path, **more: Any) -> Mapping[str, Any]:
-    """The receipt of a recovery into ``out``."""
-    repository, recovery, settings = inline.start(request_of(source, spec, parallelism, out, **more))
-    with repository:
-        inline.run_all(repository, recovery, settings)
-        receipt = repository.receipt(recovery)
-    assert receipt is not None
-    validate(receipt)
-    assert json.loads((out / "cdr-receipt.json").read_text()) == receipt
-    return receipt
 
 
 def verified(source: Path, spec: Path, out: Path, receipt: Mapping[str, Any]) -> Report:

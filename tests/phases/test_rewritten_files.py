@@ -23,12 +23,12 @@ from cdr_core.flink.metadata import (
 )
 from cdr_core.flink.state.snapshots import FullHandle
 from tests.audit.recovered import validate
-from tests.cli.test_commands import Shell, WithoutSpark
-from tests.cli.test_commands import shell as shell
-from tests.phases.test_rewritten_checkpoint import request_of, rewrite
+from tests.phases.rewriting import request_of, rewrite
 from tests.support import inline
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.inline import WithoutSpark
 from tests.support.relocate import relocate
+from tests.support.shell import Shell
 
 
 def planned(source: Path, spec: Path, parallelism: str, out: Path) -> tuple[dict[str, Any], tuple[CdrError, ...]]:

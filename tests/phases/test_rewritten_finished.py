@@ -13,7 +13,7 @@ from cdr_core.flink.channel_writer import SubtaskSide
 from cdr_core.flink.metadata import FinishedSubtask, Side, SubtaskState, read_metadata, write_metadata
 from cdr_core.flink.rewritten_metadata import rewritten
 from cdr_core.verify.verify import Request, verify
-from tests.phases.test_rewritten_checkpoint import rewrite
+from tests.phases.rewriting import rewrite
 from tests.rescale.inflight import At, Op, checkpoint_of, exchange, frame, spec_of, watermark
 
 GEN = Op("gen", 3, ended=[1])

@@ -21,11 +21,11 @@ from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep
-from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
-from tests.phases.test_thread import compare
 from tests.support import inline, output
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.comparing import compare
+from tests.support.damage import BAD, Damaged, in_length, some_record
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from cdr_core.metadata import Phase, RecoveryState, Repository
 from cdr_core.recovery import recovery_request as requests
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.sweep import sweep_recovery
-from tests.phases.test_quarantine import Damaged
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
+from tests.support.damage import Damaged
 
 
 @pytest.fixture

@@ -27,10 +27,10 @@ from cdr_core.verify.claims import read_claims
 from cdr_core.verify.report import Report
 from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import validate
-from tests.phases.test_thread import compare
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.record_hash import record_hash
+from tests.support.comparing import compare
 
 IDENTITY = ["raw", "fingerprint", "length"]
 

@@ -21,11 +21,11 @@ from cdr_core.metadata import AttemptState, Command, CommandState, Phase, Recove
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.checkpoint_requests import ask_for_checkpoint, waits_until
 from cdr_core.runtime.driver import PhaseRun
-from tests.phases.test_asked_checkpoints import Poll, Script, answer, drain, shell
-from tests.phases.test_quarantine import BAD, Damaged, in_length, some_record
+from tests.phases.asking import Poll, Script, answer, drain, shell
 from tests.support import draining, inline
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.damage import BAD, Damaged, in_length, some_record
 from tests.support.draining import Started
 
 COMPLETED = RecoveryCheckpointState.COMPLETED

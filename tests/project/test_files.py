@@ -73,6 +73,25 @@ def test_a_file_that_names_a_machine_or_a_registry_is_found(
     assert list(tool("hygiene").faults_of_files(bare_checkout)) == [f"docs/page.md:2 names {what}"]
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from tests.phases.test_" + "thread import compare", True),
+        ("    from tests.phases import test_" + "thread", True),
+        ("import tests.phases.test_" + "thread as other", True),
+        ("from .test_" + "thread import compare", True),
+        ("from tests.support.comparing import compare", False),
+        ("from cdr_core.latest_news import test_" + "tube as tube", False),
+    ],
+)
+def test_an_import_out_of_a_test_file_is_found(tool: Tool, tmp_path: Path, line: str, found: bool) -> None:
+    folder = tmp_path / "tests" / "phases"
+    folder.mkdir(parents=True)
+    (folder / "helper.py").write_text(f"{line}\n")
+    faults = list(tool("hygiene").faults_of_imports(tmp_path))
+    assert [fault.partition(" ")[0] for fault in faults] == (["tests/phases/helper.py:1"] if found else [])
+
+
 def test_what_is_committed_lies_in_the_agreed_folders() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if listed.returncode != 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.test_set_up import fake_python
+from tests.project.pythons import fake_python
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = """

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.project.conftest import Tool
+from tests.project.pythons import fake_python
 
 MAKE = shutil.which("make") or "make"
 
@@ -22,15 +23,6 @@ def path(tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder
-
-
-def fake_python(path: Path, name: str, version: str, *, venv: bool = True) -> None:
-    """A Python as far as set-up asks before it uses one: its version and whether it has venv."""
-    script = path / name
-    script.write_text(
-        f'#!/bin/sh\ncase "$2" in *version_info*) echo {version};; *ensurepip*) exit {0 if venv else 1};; esac\n'
-    )
-    script.chmod(0o755)
 
 
 def make(checkout: Path, path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import make_plan
 from cdr_core.verify.keys import murmur, owner
-from tests.flink_formats.test_serializers import HEADS
+from tests.flink_formats.heads import HEADS
 from tests.support.checkpoints import FixtureCheckpoints
 from tests.support.generated import KEYED, generated
 from tests.support.written import MAX_PARALLELISM, frame, write_checkpoint

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cdr_core.errors import Where
-from tests.kernels.test_keyed import record
-from tests.rescale.test_filter_ways import UP, Drawn, cut, expected, filtered, group_of, key_on_its_way_to, plan_for
+from tests.kernels.keyed import record
+from tests.rescale.drawn import UP, Drawn, cut, expected, filtered, group_of, key_on_its_way_to, plan_for
 
 MB = 1_000_000
 NEW, GROUPS = 5, 126

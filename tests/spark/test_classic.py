@@ -14,9 +14,9 @@ from cdr_core import settings as settings_module
 from cdr_core.metadata import Phase, RecoveryCheckpointState, Repository
 from cdr_core.spark.session import executor_environment
 from cdr_core.sweep import sweep
-from tests.phases.test_thread import compare
 from tests.support import output
 from tests.support.checkpoints import FixtureCheckpoints
+from tests.support.comparing import compare
 
 CDR = [sys.executable, "-m", "cdr_core.cli.main"]
 COMPLETE = {RecoveryCheckpointState.COMPLETED, RecoveryCheckpointState.EXPIRED}

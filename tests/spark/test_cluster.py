@@ -26,10 +26,10 @@ from cdr_core.drain.snapshots import Snapshots, newest_of
 from cdr_core.metadata import Phase, PhaseState, RecoveryCheckpointState, Repository, upgrade
 from cdr_core.storage.s3 import S3Storage
 from cdr_core.sweep import sweep
-from tests.phases.test_thread import compare
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.cluster import OWN, Cluster, command, running_cluster
+from tests.support.comparing import compare
 from tests.support.s3 import SECRET_KEY
 
 CDR = [sys.executable, "-m", "cdr_core.cli.main"]

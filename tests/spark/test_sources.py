@@ -19,7 +19,7 @@ from cdr_core.spark.session import open_session
 from cdr_core.spark.sources import register
 from tests.flink_formats.generate.made import exchange, make, spec_of
 from tests.spark.conftest import HOME
-from tests.spark.test_sources_splits import EVERY_TYPE
+from tests.spark.every_type import EVERY_TYPE
 from tests.support import written
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints

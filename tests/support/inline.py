@@ -106,17 +106,21 @@ def run_all(repository: Repository, recovery: str, settings: Settings) -> Mappin
     return run_to(Phase.COMMIT, repository, recovery, settings)
 
 
-class _ShellWorkers(InlineWorkers):
-    """As the shell makes and uses them."""
+class WithoutSpark(InlineWorkers):
+    """The units in this process, where a session is expected."""
+
+    def __enter__(self) -> WithoutSpark:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Nothing was opened."""
+
+
+class _ShellWorkers(WithoutSpark):
+    """As the shell makes them."""
 
     def __init__(self, _: Settings) -> None:
         super().__init__()
-
-    def __enter__(self) -> _ShellWorkers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
 
 
 def in_shell(monkeypatch: pytest.MonkeyPatch) -> None:

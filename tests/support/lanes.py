@@ -29,7 +29,9 @@ OF_FIXTURE: Mapping[str, tuple[str, ...]] = {
     "recovered": ("phases",),
     "rehearsal": ("phases",),
     "server": ("spark",),
+    "spilled": ("phases",),
     "stage": ("airflow", "spark"),
+    "started": ("phases",),
     "warm_home": ("spark",),
 }
 """Fixtures start these; a test that uses one of them through another fixture counts as well."""
