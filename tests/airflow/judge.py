@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped] # published without types
+import jsonschema
 
 from cdr_core.metadata import AttemptState, Phase, PhaseState, RecoveryState
 from cdr_core.sweep.decide import Why

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cdr_airflow.demo_checkpoint import shipped
-from cdr_airflow.embedded import config, demo, services, setup
+from cdr_airflow.embedded import config, demo, instance, rest, services, setup
 from cdr_airflow.embedded.__main__ import main
 from cdr_airflow.embedded.console import Console
 from cdr_airflow.embedded.home import Home, keep_password, keep_secrets
@@ -206,8 +206,8 @@ def test_the_demo_on_a_running_instance_takes_the_times_of_airflow(home: Home, m
         for task in TASKS
     }
     client = SimpleNamespace(trigger=lambda conf: "manual__1", run_state=lambda run: "success", tasks=lambda run: rows)
-    monkeypatch.setattr(demo.instance, "address", lambda home: "http://localhost:1")
-    monkeypatch.setattr(demo.rest.Client, "login", lambda *_: client)
+    monkeypatch.setattr(instance, "address", lambda home: "http://localhost:1")
+    monkeypatch.setattr(rest.Client, "login", lambda *_: client)
     costs: list[Overhead] = []
     monkeypatch.setattr(demo, "_summarise", lambda *_: costs.append(_[-1]({"read": 5.0, "drain": 9.0})))
     demo.demo(home, Console())

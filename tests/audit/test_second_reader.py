@@ -66,8 +66,8 @@ def test_every_element_is_the_one_that_flink_read(
     assert {at: len(elements) for at, elements in found.items() if elements} == {
         at: len(elements) for at, elements in expected.items()
     }
-    for at, elements in expected.items():
-        for ours, theirs in zip(found[at], elements, strict=True):
+    for at, of_flink in expected.items():
+        for ours, theirs in zip(found[at], of_flink, strict=True):
             assert _comparable(ours, name) == _comparable(theirs, name)
 
 

@@ -86,7 +86,11 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _made(bench: Bench, size: int, shape: tuple[int, int]) -> Path:
     old, _ = shape
     records = "60-100" if old >= 1000 else "100-200"
-    options = {"upstream": old, "max_parallelism": 128 if bench.tiny else 4096, "keys": 2000 if bench.tiny else 50_000}
+    options: dict[str, Any] = {
+        "upstream": old,
+        "max_parallelism": 128 if bench.tiny else 4096,
+        "keys": 2000 if bench.tiny else 50_000,
+    }
     return checkpoint(bench.scratch / f"p{old}-{size}", size, str(old), records, **options)
 
 

@@ -21,9 +21,9 @@ def write_plot(path: Path, rows: Mapping[str, Mapping[str, float]], parts: Seque
         f'<rect {size} fill="white"/>',
     ]
     for place, part in enumerate(parts):
-        x = LEFT + 110 * place
-        lines.append(f'<rect x="{x}" y="10" width="12" height="12" fill="{COLOURS[place]}"/>')
-        lines.append(f'<text x="{x + 18}" y="21">{escape(part)}</text>')
+        left = LEFT + 110 * place
+        lines.append(f'<rect x="{left}" y="10" width="12" height="12" fill="{COLOURS[place]}"/>')
+        lines.append(f'<text x="{left + 18}" y="21">{escape(part)}</text>')
     for row, (name, values) in enumerate(rows.items()):
         y, x = 40 + row * (BAR + GAP), float(LEFT)
         lines.append(f'<text x="{LEFT - 10}" y="{y + 18}" text-anchor="end">{escape(name)}</text>')

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from cdr_core.errors import JobFailed
 from cdr_core.runtime.executor_backend import CONNECT
@@ -50,7 +50,7 @@ class ProcessWorkers:
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> ProcessWorkers:
+    def __enter__(self) -> Self:
         for child in self._children:
             _answer(child)
             self._free.put(child)

@@ -10,6 +10,7 @@ import pytest
 from cdr_core.checkpoint_target import file_copy as copying
 from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
+from cdr_core.storage.atomic_write import making
 from tests.commit.checkpoint_target import RECORDS, Started, drained, require_one_checkpoint
 from tests.support import draining, inline
 from tests.support.bucket import Bucket
@@ -98,7 +99,7 @@ def test_a_file_on_its_way_to_s3_is_made_in_the_scratch_of_the_job(
 ) -> None:
     """The temporary directory may be small, and is not what CDR_SCRATCH says."""
     used: list[Path] = []
-    made = copying.making
+    made = making
     monkeypatch.setattr(copying, "making", lambda uri, scratch: used.append(scratch) or made(uri, scratch))
     repository, recovery, settings = drained(source, bucket.uri(), "same")
     with repository:

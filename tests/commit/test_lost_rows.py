@@ -15,6 +15,7 @@ from cdr_core.drain.checkpoint_store import prepared
 from cdr_core.errors import InDoubt, StorageError
 from cdr_core.metadata import Phase, Repository
 from cdr_core.recovery.recovery_request import RecoveryRequest
+from cdr_core.runtime.phase_command import own_runner
 from cdr_core.settings import Settings
 from tests.commit.targets import ParquetTarget
 from tests.support import inline
@@ -136,7 +137,7 @@ def test_at_the_end_under_another_number_it_stops_and_publishes_nothing(
 ) -> None:
     """No look-up would find it under the new number."""
     repository, recovery, settings = behind
-    attempt = repository.begin_attempt(recovery, Phase.DRAIN, inline.own_runner("drain"))
+    attempt = repository.begin_attempt(recovery, Phase.DRAIN, own_runner("drain"))
     assert attempt is not None
     with repository.fenced(recovery, attempt.epoch) as transaction:
         transaction.begin_checkpoint(1)

@@ -90,7 +90,10 @@ def test_it_never_falls_whatever_is_said() -> None:
         assert found == sorted(found)
 
 
-WORDS = {None: [], **{idle: [(frames.TAG_WATERMARK_STATUS, "i", -int(idle))] for idle in (False, True)}}
+WORDS: dict[bool | None, list[Any]] = {
+    None: [],
+    **{idle: [(frames.TAG_WATERMARK_STATUS, "i", -int(idle))] for idle in (False, True)},
+}
 
 
 def heard(channels: int, *words: tuple[int, int | None, bool | None]) -> ChannelWatermarks:

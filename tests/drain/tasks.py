@@ -93,6 +93,7 @@ class Task:
         try:
             if not self._killed:
                 outcome = drain.execute(self._job, self._plan, self._definition, self.name)
+                assert outcome is not None
                 value = {
                     "records": outcome.records,
                     "bytes": outcome.bytes,
@@ -253,7 +254,7 @@ def made_segments(
                 pieces.append((line, []))
             pieces[-1][1].append((1 + len(payload)).to_bytes(4, "big") + b"\x01" + payload)
         bodies = [b"".join(frames) for _, frames in pieces]
-        positions = []
+        positions: list[Any] = []
         for line, frames in pieces:
             positions += range(position[line], position[line] + len(frames))
             position[line] += len(frames)

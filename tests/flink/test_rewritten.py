@@ -191,7 +191,7 @@ def test_what_is_left_out_is_all_that_is_missing(
     (aside,) = receipt["proof"]["quarantine"]
     assert receipt["verdict"] == "partial"
     gone = [e for e in source.oracle.by_channel[broken.channel][aside["from_pos"] :] if e.is_record]
-    missing = sorted((e.gen, e.seq) for e in (poison, *gone))
+    missing = sorted((e.gen or 0, e.seq or 0) for e in (poison, *gone))
     job = Job.of(source.path)
     seen = restore(job, out, 3)
     verdict = judge(job, in_flight(source), seen)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_a_side_output_is_restored_beside_the_main_one(flink: str, tmp_path: Pat
     out = rewritten(checkpoint, spec, str(parallelism), tmp_path)
     seen = restore(job, out, parallelism)
     assert seen.rescaled == 0
-    side = [Sight(*row) for (name, _), rows in seen.others.items() if name == "side" for row in rows]
+    side = [Sight(*cast(Any, row)) for (name, _), rows in seen.others.items() if name == "side" for row in rows]
     for sights, odd in ((seen.sights, 0), (side, 1)):
         wanted = Counter(job.key(*identity) for identity in job.all_records if identity[1] % 2 == odd)
         assert _final(sights) == wanted

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba import config
 
 from cdr_core import kernels
 
@@ -69,7 +70,7 @@ def test_who_can_write_nowhere_and_has_no_home_is_left_to_numba(monkeypatch: pyt
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(kernels.config, "CACHE_DIR", "")
+    monkeypatch.setattr(config, "CACHE_DIR", "")
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert kernels.kept_in() == Path.home() / ".cache" / "cdr-kernels"
     monkeypatch.setattr(Path, "home", homeless)

@@ -1,6 +1,6 @@
 """Loads, stores and addresses inside kernels."""
 
-# mypy: disable-error-code="untyped-decorator, misc"
+# mypy: disable-error-code="untyped-decorator, misc, type-var, call-arg, index"
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,8 @@ def test_a_name_that_moves_between_rows_while_they_are_read_is_seen(
     with repository.fenced(spilling.recovery_id, spilling.epoch) as transaction:
         transaction.record_unit(Phase.SPILL, "00000", "/unit.json", 1, 1, named)
     later = begin(repository, spilling.recovery_id, Phase.SPILL)
-    checkpoints, moved = repository.checkpoints, []
+    checkpoints = repository.checkpoints
+    moved: list[Any] = []
 
     def moving(recovery_id: str) -> tuple[RecoveryCheckpoint, ...]:
         """Read after the spill sets and before the units."""

@@ -18,6 +18,7 @@ from cdr_core.drain import checkpoint_driver as watch
 from cdr_core.drain import task
 from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.drain.checkpoint_driver import DrainWatch
+from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.drain.drain_state import DrainState
 from cdr_core.drain.snapshots import START, Cut, Snapshot, Snapshots
 from cdr_core.drain.task import DrainTask
@@ -44,7 +45,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The time by which the driver schedules checkpoints: it stands still unless a test moves it."""
     found = Clock()
-    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: DrainWatch(*given, clock=lambda: found.now))
+    made: Any = DrainWatch
+    monkeypatch.setattr("cdr_core.phases.drain.DrainWatch", lambda *given: made(*given, clock=lambda: found.now))
     return found
 
 
@@ -163,7 +165,7 @@ def test_who_asks_in_the_last_moment_gets_the_checkpoint_that_ends_the_drain(
         poll()
         commands.append(ask(started))
 
-    real = drain_phase.write_manifest
+    real = write_manifest
 
     def and_one_more(*arguments: Any) -> tuple[str, str]:
         commands.append(ask(started))
@@ -201,7 +203,7 @@ def test_a_checkpoint_is_declined_only_when_its_time_is_over(
     if hurt == "snapshot":
         monkeypatch.setattr(Snapshots, "read", fails(Snapshots.read))
     else:
-        monkeypatch.setattr(watch, "write_manifest", fails(watch.write_manifest))
+        monkeypatch.setattr(watch, "write_manifest", fails(write_manifest))
 
     def script(workers: Script, units: Sequence[str], poll: Poll) -> None:
         workers.run_unit(units[0])

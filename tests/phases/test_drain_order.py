@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdr_core.drain import checkpoint_driver as watch
+from cdr_core.drain.checkpoint_manifest import write_manifest
 from cdr_core.errors import Refused, StorageError
 from cdr_core.metadata import Phase
 from cdr_core.recovery.recovery_request import RecoveryRequest
@@ -92,7 +93,7 @@ def test_a_round_ends_with_a_publication_also_where_its_checkpoint_is_given_up(
     """The next exchange begins only when a later checkpoint has published the first."""
     monkeypatch.setenv("CDR_CHECKPOINT_TIMEOUT", "0s")
     failed: list[int] = []
-    real = watch.write_manifest
+    real = write_manifest
 
     def fails_once(*arguments: Any) -> tuple[str, str]:
         if not failed:

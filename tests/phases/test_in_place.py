@@ -235,7 +235,7 @@ def test_counters_go_on_after_a_crash(checkpoint: Path, tmp_path: Path, monkeypa
         raise OSError("the task is lost")
 
     at_read(monkeypatch, 12, fail)
-    inline.run(*started[:2], Phase.DRAIN, started[2], RetryingWorkers())
+    inline.run(started[0], started[1], Phase.DRAIN, started[2], RetryingWorkers())
     assert inline.run_all(*started)["verdict"] == "balanced"
     first, second = routing(whole), routing(started)
     assert second["handed_over"] == first["handed_over"], "what was in no snapshot was not counted"
@@ -422,7 +422,7 @@ def test_a_scratch_disk_that_is_full_fails_cleanly(
     with monkeypatch.context() as patch:
         patch.setattr("cdr_core.spill.scratch_ring.os.pwrite", full)
         with pytest.raises(DiskFull):
-            inline.run(*started[:2], Phase.DRAIN, started[2])
+            inline.run(started[0], started[1], Phase.DRAIN, started[2])
     assert inline.run_all(*started)["verdict"] == "balanced"
 
 
@@ -441,7 +441,8 @@ def test_a_scratch_disk_without_room_waits(
 def test_a_ring_keeps_what_it_holds_and_no_more_than_its_capacity(tmp_path: Path) -> None:
     """Bytes of any length, first in, first out, over the end of the ring again and again."""
     place = tmp_path / "made" / "by it"
-    scratch, draw, waiting = Scratch(place, 1000), np.random.default_rng(7), []
+    scratch, draw = Scratch(place, 1000), np.random.default_rng(7)
+    waiting: list[Any] = []
     wrapped = 0
     for _ in range(3000):
         data = draw.integers(0, 256, int(draw.integers(1, 400)), np.uint8)

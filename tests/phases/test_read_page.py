@@ -56,6 +56,7 @@ def test_exactly_the_bytes_of_ambiguous_channels_pass_the_page(
     assert counts.bytes == ambiguous_bytes(plan) > 0
     assert all(result.page.allocations <= 1 for result in results)
     for result in results:
+        assert result.splits is not None
         splits = load_splits(plan, result.splits)
         owners = plan.channels.owner_count[splits.channel]
         assert (result.page.bytes > 0) == (result.page.allocations == 1) == (max(owners) > 1)

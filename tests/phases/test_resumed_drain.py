@@ -22,6 +22,7 @@ from cdr_core.drain import publisher
 from cdr_core.drain.checkpoint_cuts import read_cuts
 from cdr_core.drain.checkpoint_driver import DrainWatch
 from cdr_core.drain.drain_state import DrainState
+from cdr_core.drain.resume import go_back
 from cdr_core.drain.snapshots import START, Cut, Snapshot
 from cdr_core.errors import CdrError, JobFailed, StorageError, Unbalanced
 from cdr_core.metadata import Phase, RecoveryCheckpointState, SpillSetState
@@ -291,7 +292,8 @@ def test_every_kept_checkpoint_has_its_snapshots_and_a_drain_goes_back_to_the_ne
     plan = load_plan(repository.recovery(recovery).plan_uri or "")
     cuts = [read_cuts(row, plan)[1].position for row in repository.checkpoints(recovery)]
     assert cuts == [START, "second"]
-    real, found = drain_phase.go_back, []
+    real = go_back
+    found: list[Any] = []
     monkeypatch.setattr(drain_phase, "go_back", lambda *given: found.append(real(*given)) or found[-1])
     drain(started, inline.InlineWorkers())
     assert found[0][1].position == "second"

@@ -61,7 +61,9 @@ def test_channels_of_a_subtask_that_stays_finished_are_refused() -> None:
     source = checkpoint_of(GEN, MID, SLOW).metadata
     _, mid, slow = source.operators
     same = {each.operator_id: each.parallelism for each in source.operators}
-    handles = {SubtaskSide(mid.operator_id, Side.OUTPUT, 1): mid.subtasks[0].output_channels}
+    first = mid.subtasks[0]
+    assert isinstance(first, SubtaskState)
+    handles = {SubtaskSide(mid.operator_id, Side.OUTPUT, 1): first.output_channels}
     with pytest.raises(IllegalState, match="output channels were written for a subtask that has finished"):
         rewritten(source, same, {}, handles)
     assert rewritten(source, {**same, slow.operator_id: 2}, {}, handles).operators[0].subtasks[1] == SubtaskState(1)

@@ -151,7 +151,8 @@ def test_an_old_generation_that_wakes_and_publishes_is_not_published_twice(
     to = tmp_path / "out"
     repository, first, settings = inline.start(_request(checkpoint, to))
     inline.run_to(Phase.DRAIN, repository, first, settings)
-    publish, second = ParquetSink.publish, []
+    publish = ParquetSink.publish
+    second: list[Any] = []
 
     def paused(self: ParquetSink, base: str, publication: Any) -> Any:
         if not second:

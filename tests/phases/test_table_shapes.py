@@ -229,7 +229,8 @@ def test_a_row_that_never_reached_a_file_keeps_the_commit_from_publishing(
 ) -> None:
     """What was handed to the writer has the digest, but is less than what was drained."""
     stays_in(shape, monkeypatch)
-    build, lost = RowBuilder.build, []
+    build = RowBuilder.build
+    lost: list[Any] = []
 
     def losing(self: RowBuilder, body: Any) -> pa.RecordBatch:
         batch = build(self, body)
@@ -287,6 +288,7 @@ def test_raw_bytes_with_another_fingerprint_keep_the_commit_from_publishing(
 def _without_digest(close: Any) -> Any:
     def closed(writer: ParquetFileWriter) -> None:
         close(writer)
+        assert writer._prepared is not None
         writer._prepared = msgspec.structs.replace(writer._prepared, rows_digest=None)
 
     return closed

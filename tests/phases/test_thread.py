@@ -9,7 +9,10 @@ import pytest
 
 from cdr_core.errors import Cancelled, CdrError, Fenced, PhaseRefused, Refused, SpecRefused, Unreadable
 from cdr_core.metadata import Phase, RecoveryState
-from cdr_core.recovery.recovery_request import RecoveryRequest
+from cdr_core.recovery.recovery_request import RecoveryRequest, create_in
+from cdr_core.runtime.driver import run_phase
+from cdr_core.runtime.phase_command import own_runner
+from cdr_core.settings import load
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
 from tests.support.comparing import compare
@@ -110,7 +113,7 @@ def test_finished_units_are_kept_by_the_next_attempt(
         inline.run(repository, recovery, Phase.READ, settings, Dying())
     monkeypatch.setenv("CDR_SPLIT_SIZE", "90kB")
     workers = inline.InlineWorkers()
-    inline.run(repository, recovery, Phase.READ, inline.settings_module.load(), workers)
+    inline.run(repository, recovery, Phase.READ, load(), workers)
     total = repository.phases(recovery)[0].units_total
     assert total is not None
     assert len(workers.done) == total - 3
@@ -121,13 +124,11 @@ def test_finished_units_are_kept_by_the_next_attempt(
 
 def test_an_attempt_whose_epoch_is_over_writes_nothing(fixture_checkpoint: FixtureCheckpoints, tmp_path: Path) -> None:
     repository, recovery, settings = inline.start(request(fixture_checkpoint("a_p3_thr0", 2), tmp_path / "out"))
-    stale = repository.begin_attempt(recovery, Phase.READ, inline.own_runner("read"))
+    stale = repository.begin_attempt(recovery, Phase.READ, own_runner("read"))
     assert stale is not None
     inline.run(repository, recovery, Phase.READ, settings)
     with pytest.raises(Fenced):
-        inline.run_phase(
-            repository, recovery, Phase.READ, stale.epoch, settings, inline.InlineWorkers(), lambda _: None
-        )
+        run_phase(repository, recovery, Phase.READ, stale.epoch, settings, inline.InlineWorkers(), lambda _: None)
     inline.run_all(repository, recovery, settings)
     assert len(output.rows(tmp_path / "out")) == 1878
 
@@ -140,7 +141,7 @@ def test_the_same_checkpoint_and_target_is_one_recovery_and_another_wish_for_it_
     repository, second, _ = inline.start(request(checkpoint, tmp_path / "out"))
     assert first == second
     with pytest.raises(Refused):
-        inline.create_in(repository, request(checkpoint, tmp_path / "out", "5"), settings)
+        create_in(repository, request(checkpoint, tmp_path / "out", "5"), settings)
 
 
 def test_the_source_is_read_where_it_lies_and_another_checkpoint_in_its_place_is_an_error(

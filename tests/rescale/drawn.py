@@ -27,7 +27,7 @@ from cdr_core.flink.types import RowData, parse_type
 from cdr_core.flink.virtual_channel import ChannelBytes, Part
 from cdr_core.kernels import fingerprint
 from cdr_core.planning.plan import Plan
-from cdr_core.synthetic.encode import encode_row
+from cdr_core.synthetic.encode.rows import encode_row
 from tests.flink_formats.types import naive
 from tests.kernels.keyed import NAMES, TYPES
 from tests.kernels.naive import M, naive_hash

@@ -20,7 +20,7 @@ from cdr_core.flink.metadata import MergedChannelHandle, Side, SubtaskState, rea
 from cdr_core.planning.handle_sizes import payload_size
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
-from cdr_core.planning.plan import Plan, make_plan
+from cdr_core.planning.plan import Plan, PlanChannels, make_plan
 from cdr_core.verify.checkpoint import Channel
 from cdr_core.verify.checkpoint import Checkpoint as SecondReader
 from cdr_core.verify.spec import read_spec as read_independently
@@ -179,7 +179,7 @@ def test_real_handles_say_exactly_what_their_chunks_hold(
 ) -> None:
     """Files, segments of merged files, single and merged handles, of Flink 1.20 to 2.3, and checkpoints of cdr."""
     checkpoint = open_checkpoint(str(fixture_checkpoint(name, number).path))
-    plan = Plan(2, checkpoint.directory, checkpoint.sha256, "", 1, (), (), ())
+    plan = Plan(2, checkpoint.directory, checkpoint.sha256, "", 1, (), (), PlanChannels.of(()))
     for operator in checkpoint.metadata.operators:
         for side in Side:
             for piece in checkpoint.channels(operator, side).values():

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cdr_core.channels.channel_source import open_checkpoint
@@ -198,7 +197,9 @@ def test_state_that_a_pointwise_exchange_numbered_is_taken_where_parallelism_sta
     assert all((row["value"]["f0"], row["value"]["f1"]) == (row["up"], row["down"]) for row in rows(plan))
     for side, there in ((Side.INPUT, inputs), (Side.OUTPUT, outputs)):
         subtasks, channels = plan.exchanges[0].ends_at(side, plan.channels.up, plan.channels.down)
-        assert {At(*place) for place in zip(subtasks, np.zeros(len(pairs)), channels, strict=True)} == {*there}
+        assert {At(int(subtask), 0, int(channel)) for subtask, channel in zip(subtasks, channels, strict=True)} == {
+            *there
+        }
     (described,) = read_independently(spec)
     with SecondReader(str(tmp_path / "chk-1")) as second:
         found = {(c.up, c.down): second.elements(described, c).whole() for c in second.channels(described)}

@@ -162,10 +162,11 @@ def test_a_plan_has_the_connections_and_bytes_of_its_handles(fixture_checkpoint:
         assert [((c.up, c.down), c.bytes) for c in mine] == sorted(expected.items())
     for number, channel in enumerate(planned.channels):
         of = planned.exchanges[channel.exchange]
-        for side, found in zip(Side, sides(planned, number), strict=True):
-            subtask, at = of.ends_at(side, np.array([channel.up]), np.array([channel.down]))
+        for side, planned_piece in zip(Side, sides(planned, number), strict=True):
+            subtask, place = of.ends_at(side, np.array([channel.up]), np.array([channel.down]))
             operator, a = of.end(side)
-            assert found == checkpoint.channels(operator, side).get(ChannelId(int(subtask[0]), a, int(at[0])))
+            where = ChannelId(int(subtask[0]), a, int(place[0]))
+            assert planned_piece == checkpoint.channels(operator, side).get(where)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,8 @@ def no_evidence(_output: End, _gate: End) -> Evidence:
 
 
 def names(found: Any) -> list[tuple[str | None, str | None]]:
-    return [tuple(one.operator.name if one else None for one in (pair.output, pair.gate)) for pair in found]
+    name = lambda one: one.operator.name if one else None  # noqa: E731
+    return [(name(pair.output), name(pair.gate)) for pair in found]
 
 
 def test_a_chain_of_exchanges_is_unravelled_from_the_end_that_is_certain() -> None:

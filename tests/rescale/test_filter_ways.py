@@ -10,6 +10,7 @@ import random
 import struct
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -120,7 +121,7 @@ def test_both_ways_find_what_a_naive_one_finds(kind: str, held: int, tmp_path: P
 @pytest.mark.parametrize("kind", TYPES)
 def test_both_ways_say_the_same_of_damaged_bytes(kind: str, held: int, tmp_path: Path) -> None:
     """The same sentence with the same place, or the same selection where the damage does not show here."""
-    seen = set()
+    seen: set[Any] = set()
 
     @settings(derandomize=True, deadline=None, max_examples=100)
     @given(st.integers(0, 1 << 32))

@@ -12,6 +12,7 @@ from cdr_core.errors import CorruptChannelState, Refused, Unreadable
 from cdr_core.recovery.recovery_request import RecoveryRequest, check
 from cdr_core.settings import load
 from cdr_core.verify import checkpoint as independent
+from cdr_core.verify.handles import Stream
 from cdr_core.verify.spec import read_spec
 from tests.support.bucket import Bucket
 from tests.support.checkpoints import FIXTURES, FixtureCheckpoint, FixtureCheckpoints, unpack
@@ -48,7 +49,7 @@ def test_files_of_a_checkpoint_that_was_given_another_name_are_in_it(
 ) -> None:
     renamed = shutil.copytree(fixture_checkpoint("a_p3_thr0", 2).path, tmp_path / "incident-42")
     file = next(path for path in renamed.iterdir() if path.name != "_metadata")
-    stream = independent.Stream(path=f"file:/gone/job/chk-2/{file.name}")
+    stream = Stream(path=f"file:/gone/job/chk-2/{file.name}")
     with independent.Checkpoint(str(renamed)) as checkpoint:
         assert checkpoint.address(stream) == str(file)
 

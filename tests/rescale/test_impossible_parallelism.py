@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,8 @@ def _with(checkpoint: FixtureCheckpoint, to: Path, uid: str, **numbers: int) -> 
     """A copy where one operator says other numbers; that it round-trips is part of the rule."""
     path = checkpoint.copy(to)
     value = read_metadata((path / "_metadata").read_bytes())
-    operators = tuple(replace(each, **numbers) if each.uid == uid else each for each in value.operators)
+    changes: dict[str, Any] = dict(numbers)
+    operators = tuple(replace(each, **changes) if each.uid == uid else each for each in value.operators)
     data = write_metadata(replace(value, operators=operators))
     assert write_metadata(read_metadata(data)) == data
     (path / "_metadata").write_bytes(data)

@@ -17,6 +17,7 @@ from cdr_core.channels.channel_source import open_channel, open_checkpoint
 from cdr_core.channels.remote_state import Fetches, fetching, state_files
 from cdr_core.channels.source_index import index_of, make_index, use_index
 from cdr_core.errors import CorruptChannelState, SourceChanged
+from cdr_core.flink.checkpoint import FileLocation
 from cdr_core.flink.metadata import Side
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
@@ -144,7 +145,7 @@ def test_a_chunk_that_is_not_as_long_as_its_handle_says_is_an_error(
     columns = max((opened.columns(each, Side.INPUT) for each in opened.metadata.operators), key=len)
     piece = columns.slice(int(np.argmax(columns.size)))
     location = opened.resolve(piece.delegate)
-    assert isinstance(location, source.FileLocation)
+    assert isinstance(location, FileLocation)
     file = Path(location.uri)
     data = bytearray(file.read_bytes())
     data[int(piece.offsets.numpy()[-1]) + 3] ^= 1

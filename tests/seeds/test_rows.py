@@ -24,7 +24,7 @@ from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
 from cdr_core.runtime.workspace import read_json
 from cdr_core.settings import Settings
-from cdr_core.spill.set_reader import SourceBytes
+from cdr_core.spill.set_reader import SourceBytes, read_body
 from cdr_core.spill.spill_set import SpillSet
 from tests.seeds.expected import compare, records_of
 from tests.support import inline, output
@@ -157,7 +157,7 @@ def test_a_segment_that_cannot_be_read_fails_the_drain_with_its_cause(
     """The reader's thread hands its error to the task and the attempt fails; the next one ends well."""
     source = generated(tmp_path / "chk", "3", "60kB")
     started = spilled(source, tmp_path / "out")
-    real = delivery.read_body
+    real = read_body
 
     def fails(spill_set: SpillSet, number: int, source: SourceBytes) -> npt.NDArray[np.uint8]:
         if number == 3:

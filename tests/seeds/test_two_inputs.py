@@ -9,6 +9,7 @@ import pytest
 
 from cdr_core.channels import batch_scan as scan_batch
 from cdr_core.channels.channel_batch import BatchSource, ChannelBatch, Longs
+from cdr_core.channels.channel_scan import scan_channel
 from cdr_core.drain import task
 from cdr_core.errors import PhaseRefused
 from cdr_core.metadata import Phase, PhaseState, RecoveryState, Repository
@@ -111,7 +112,7 @@ def test_a_task_reads_its_channels_one_after_another(
 ) -> None:
     """000-21: large ones alone, neighbours that are small together; none out of order, none twice."""
     read: list[list[int]] = []
-    opened, scanned = BatchSource.open, phase_read.scan_channel
+    opened, scanned = BatchSource.open, scan_channel
 
     def together(source: BatchSource, numbers: Longs, *more: Any) -> ChannelBatch:
         read.append(numbers.tolist())

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cdr_core.errors import JobFailed
@@ -84,7 +85,7 @@ def test_job_of_a_killed_client_is_stopped_by_another(server: ServerHandle, tmp_
 
 def test_server_that_does_not_obey_is_stopped_whole(own_server: Callable[..., ServerSpec]) -> None:
     handle = ensure_server(own_server())
-    jvm = processes.psutil.Process(handle.pid).children()[0]
+    jvm = psutil.Process(handle.pid).children()[0]
     jvm.suspend()
     interrupt(handle, timeout=4)
     assert not members(handle)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 import cdr_core
 from cdr_core.errors import JobFailed
-from cdr_core.spark import archive, processes, server
+from cdr_core.spark import archive, server
 from cdr_core.spark.code_stamp import code_stamp, digest
 from cdr_core.spark.heartbeat import Heartbeat
 from cdr_core.spark.java import installed_java
@@ -122,7 +123,7 @@ def test_end_of_the_jvm_in_mid_job_is_one_sentence_and_the_next_start_is_clean(
 
     def kill_the_jvm() -> None:
         await_files(out, 2)
-        processes.psutil.Process(handle.pid).children()[0].kill()
+        psutil.Process(handle.pid).children()[0].kill()
 
     threading.Thread(target=kill_the_jvm).start()
     with (

@@ -7,10 +7,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cdr_core.errors import JobFailed, Refused
-from cdr_core.spark import processes
 from cdr_core.spark.server import ServerHandle, is_alive
 from cdr_core.spark.session import open_session
 from tests.spark.conftest import HOME, members
@@ -45,7 +45,7 @@ def test_server_listens_on_loopback_only(server: ServerHandle) -> None:
     listening = [
         connection.laddr.ip.removeprefix("::ffff:")
         for pid in members(server)
-        for connection in processes.psutil.Process(pid).net_connections("inet")
+        for connection in psutil.Process(pid).net_connections("inet")
         if connection.status == "LISTEN"
     ]
     assert server.port

@@ -67,7 +67,7 @@ def test_a_large_channel_is_many_partitions_and_small_ones_are_one(tmp_path: Pat
 def test_damage_in_a_large_channel_is_found_by_who_reads_it_behind_what_is_good(tmp_path: Path) -> None:
     path = written.write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): RECORDS + b"\xff\xff\xff\xff" + RECORDS})
     source = ChannelStateSource({"path": path, "spec": SPEC})
-    reader = source.reader(source.schema())
+    reader: Any = source.reader(source.schema())
     *sound, last = reader.partitions()
     assert len(sound) > 5
     read_there = [batch.num_rows for part in sound for batch in reader.read(part)]

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import create_engine, insert, select, text
@@ -56,7 +57,7 @@ class Recorder:
             for stop in series.stops.get(phase, ()):
                 with _undone():
                     for step in stop.split(" then "):
-                        self._die(lambda phase=phase: children.run_phase(series, phase, self._recovery), series, step)
+                        self._die(partial(children.run_phase, series, phase, self._recovery), series, step)
                     self._keep(series, stop)
             self._run(series, phase)
         self._keep(series, "")
@@ -206,7 +207,7 @@ def _commit() -> str:
 
 def _recordings(recorder: Recorder) -> Iterator[tuple[str, Callable[[], None]]]:
     for series in SERIES:
-        yield series.name, lambda series=series: recorder.record(series)
+        yield series.name, partial(recorder.record, series)
     yield "export", recorder.record_export
     yield "drill", recorder.record_drills
     yield "spark", recorder.record_spark

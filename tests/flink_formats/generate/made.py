@@ -76,10 +76,10 @@ class Made:
             for side in Side:
                 for at, piece in checkpoint.channels(operator, side).items():
                     place = checkpoint.resolve(piece.delegate)
-                    inline = isinstance(place, InlineLocation)
-                    data = place.data if isinstance(place, InlineLocation) else Path(place.uri).read_bytes()
+                    uri = "" if isinstance(place, InlineLocation) else place.uri
+                    data = place.data if isinstance(place, InlineLocation) else Path(uri).read_bytes()
                     _, lengths = read_chunk_extents(data, piece.offsets)
-                    owner = ("" if inline else place.uri, operator.label, side, at)
+                    owner = (uri, operator.label, side, at)
                     found += [(owner, at_byte, int(n)) for at_byte, n in zip(piece.offsets, lengths, strict=True)]
         yield from sorted(found, key=lambda chunk: (chunk[0][0], chunk[1]))
 

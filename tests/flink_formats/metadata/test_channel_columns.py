@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +38,15 @@ from cdr_core.flink.metadata import (
 from tests.flink_formats.metadata.conftest import RealCheckpoint
 from tests.flink_formats.metadata.samples import ABSOLUTE, NESTED, RELATIVE, SEGMENT, metadata, operator
 
-USUAL = [ABSOLUTE, RELATIVE, SEGMENT, EMPTY_SEGMENT, InlineBytes("name", b"bytes"), RelativeFile("cccc-eeee", -1)]
-UNUSUAL = [NESTED, RelativeFile("größe", 7), None]
+USUAL: list[Any] = [
+    ABSOLUTE,
+    RELATIVE,
+    SEGMENT,
+    EMPTY_SEGMENT,
+    InlineBytes("name", b"bytes"),
+    RelativeFile("cccc-eeee", -1),
+]
+UNUSUAL: list[Any] = [NESTED, RelativeFile("größe", 7), None]
 
 
 @pytest.fixture(autouse=True, scope="module")
