@@ -20,7 +20,7 @@ from cdr_core.drill.run import by_this_process
 from cdr_core.drill.scratch import place_of, remove
 from cdr_core.drill.start import DrillRequest, begin
 from cdr_core.errors import Refused, StorageError
-from cdr_core.metadata import Drill, DrillOutcome, Phase, RecoveryState
+from cdr_core.metadata import Drill, DrillProcess, DrillOutcome, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
 from cdr_core.metadata.models import DrillRow
 from cdr_core.runtime.pin_file import pin_file_of
@@ -31,10 +31,10 @@ from tests.drill.conftest import Rehearsal
 from tests.support.bucket import Bucket
 from tests.support.inline import run
 
-GONE = {"pid": 2**22 + 1, "started": "1@gone"}
+GONE = DrillProcess(2**22 + 1, "1@gone")
 
 
-def begun(rehearsal: Rehearsal, process: dict[str, object] | None, *, phases: int = 4) -> Drill:
+def begun(rehearsal: Rehearsal, process: DrillProcess | None, *, phases: int = 4) -> Drill:
     """A drill whose runner came as far as that phase."""
     asked = DrillRequest(new_drill_id(), run="shell", process=process)
     drill = begin(rehearsal.repository, rehearsal.settings, rehearsal.plan(), asked)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cdr_core.audit.ledger import Tally
 from cdr_core.kernels import fingerprint as kernel
-from tests.support.record_hash import record_hash
 from tests.kernels.naive import M, naive_hash
+from tests.support.record_hash import record_hash
 
 
 def fold(records: list[bytes]) -> Tally:

@@ -197,13 +197,13 @@ def test_spill_refuses_tiers_too_small_for_what_the_filter_scattered_and_goes_on
     small.mkdir()
     large.mkdir()
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{small}:2MiB")
-    started = begin(checkpoint, tmp_path / "out", "1")
+    started = repository, recovery, settings = begin(checkpoint, tmp_path / "out", "1")
     inline.run_to(Phase.FILTER, *started)
     with pytest.raises(SettingsRefused, match=r"small can take 2097152 bytes, and up to \d{7} will be spilled"):
-        inline.run(*started[:2], Phase.SPILL, started[2])
+        inline.run(repository, recovery, Phase.SPILL, settings)
     assert not list(small.iterdir())
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{small}:2MiB,{large}:8MiB")
-    assert inline.run_all(*started[:2], settings_module.load())["verdict"] == "balanced"
+    assert inline.run_all(repository, recovery, settings_module.load())["verdict"] == "balanced"
     assert on_disk(started) > 2 << 20
 
 

@@ -29,8 +29,8 @@ from cdr_core.verify.verify import Request, verify
 from tests.audit.recovered import validate
 from tests.support import inline, output
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
-from tests.support.record_hash import record_hash
 from tests.support.comparing import compare
+from tests.support.record_hash import record_hash
 
 IDENTITY = ["raw", "fingerprint", "length"]
 
