@@ -20,7 +20,7 @@ from cdr_core.drill.run import by_this_process
 from cdr_core.drill.scratch import place_of, remove
 from cdr_core.drill.start import DrillRequest, begin
 from cdr_core.errors import Refused, StorageError
-from cdr_core.metadata import Drill, DrillProcess, DrillOutcome, Phase, RecoveryState
+from cdr_core.metadata import Drill, DrillOutcome, DrillProcess, Phase, RecoveryState
 from cdr_core.metadata.drills import new_drill_id
 from cdr_core.metadata.models import DrillRow
 from cdr_core.runtime.pin_file import pin_file_of
@@ -81,7 +81,7 @@ def test_a_drill_that_is_found_dead_long_after_its_time_did_not_time_out(rehears
 
 def test_a_drill_that_lives_keeps_everything(rehearsal: Rehearsal) -> None:
     pid = os.getpid()
-    drill = begun(rehearsal, {"pid": pid, "started": start_time(pid)})
+    drill = begun(rehearsal, DrillProcess(pid, start_time(pid)))
     files = rehearsal.left()
     swept = sweep_all(rehearsal.repository, rehearsal.settings)
     assert swept.ended == ()
