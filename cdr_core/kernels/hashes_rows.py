@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint32, uint64
 
-from cdr_core.kernels.decode_memory import store_le64
 from cdr_core.kernels.hashes import murmur_finish, murmur_mix
-from cdr_core.kernels.raw_memory import load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_le32, load_le64, store_64
 from cdr_core.kernels.rowdata import KIND_BITS, SLOT
 
 FIXED, BYTES, DECIMAL, TIMESTAMP = 0, 1, 2, 3
@@ -37,14 +36,14 @@ def put_bytes(data: Bytes, start: int, length: int, key: Bytes, slot: int, end: 
         word = uint64(0x80 | length) << uint64(56)
         for k in range(length):
             word |= uint64(data[start + k]) << uint64(8 * k)
-        store_le64(key, slot, word)
+        store_64(key, slot, word)
         return end
-    store_le64(key, slot, (uint64(end) << uint64(32)) | uint64(length))
+    store_64(key, slot, (uint64(end) << uint64(32)) | uint64(length))
     padded = (length + 7) // 8 * 8
-    store_le64(key, end + padded - 8, uint64(0))
+    store_64(key, end + padded - 8, uint64(0))
     k = 0
     while k + 8 <= length:
-        store_le64(key, end + k, load_le64(data, start + k))
+        store_64(key, end + k, load_le64(data, start + k))
         k += 8
     while k < length:
         key[end + k] = data[start + k]
@@ -57,7 +56,7 @@ def put_reserved(data: Bytes, start: int, length: int, low: int, room: int, key:
     """Put up to ``room`` bytes at the end, the rest of it zero; ``low`` is the slot's lower half. Return
     the new end.
     """
-    store_le64(key, slot, (uint64(end) << uint64(32)) | uint64(low))
+    store_64(key, slot, (uint64(end) << uint64(32)) | uint64(low))
     for k in range(room):
         key[end + k] = data[start + k] if k < length else 0
     return end + room
@@ -70,13 +69,13 @@ def put_column(
     """Write one column of the key; the new end of the key row, or −1 if the column lies outside its row."""
     if how == FIXED:
         mask = _ALL_BITS >> uint64(64 - 8 * width)
-        store_le64(key, slot, uint64(0) if null else load_le64(data, cell) & mask)
+        store_64(key, slot, uint64(0) if null else load_le64(data, cell) & mask)
         return end
     word = uint64(0) if null else load_le64(data, cell)
     offset, low = np.int64(word >> uint64(32)), np.int64(word & uint64(0xFFFFFFFF))
     if how == BYTES:
         if null:
-            store_le64(key, slot, uint64(0))
+            store_64(key, slot, uint64(0))
             return end
         if word & _INLINE:
             length = np.int64((word >> uint64(56)) & uint64(0x7F))
@@ -114,7 +113,7 @@ def hash_projection(
         row = rows[i]
         end = np.int64(key_header + SLOT * columns.shape[0])
         for at in range(0, key_header, SLOT):
-            store_le64(key, at, uint64(0))
+            store_64(key, at, uint64(0))
         for c in range(columns.shape[0]):
             field = columns[c, 0]
             null = (data[row + ((field + KIND_BITS) >> 3)] >> ((field + KIND_BITS) & 7)) & 1 == 1

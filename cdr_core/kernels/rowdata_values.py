@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
-from cdr_core.kernels.decode_memory import store_le64
 from cdr_core.kernels.decode_text import write_moment, write_time
-from cdr_core.kernels.raw_memory import load_le16, load_le32, load_le64
+from cdr_core.kernels.raw_memory import load_le16, load_le32, load_le64, store_64
 from cdr_core.kernels.values import write_utf8
 
 NANOS_PER_MILLI = 1_000_000
@@ -178,7 +177,7 @@ def gather_utf8(
                 word = load_le64(data, at)
                 mask = _HIGH_BITS if left >= 8 else _HIGH_BITS & (_ALL_BITS >> uint64(64 - 8 * left))
                 if word & mask == 0:
-                    store_le64(out, used, word)
+                    store_64(out, used, word)
                     at += min(left, 8)
                     used += min(left, 8)
                     continue

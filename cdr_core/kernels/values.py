@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
-from cdr_core.kernels.decode_memory import store_le64
-from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64, load_byte, load_le64
+from cdr_core.kernels.raw_memory import load_be16, load_be32, load_be64, load_byte, load_le64, store_64
 
 OK, BAD_CHARACTER, LONE_SURROGATE, BAD_UTF8, TOO_LARGE, BAD_BOOLEAN, BAD_TIME = 0, 20, 21, 22, 23, 24, 25
 BAD_DECIMAL, TOO_FINE, BAD_KEY, BAD_SPAN, NULL_KEY = 26, 27, 28, 29, 30
@@ -80,7 +79,7 @@ def gather_bits(data: Bytes, positions: Positions, out: Bytes) -> int:
 def copy_word_tail(data: Bytes, at: int, count: int, out: Bytes, used: int) -> None:
     """Copy fewer than eight bytes; as one word where the source has room behind them (the target has, see SLACK)."""
     if at + 8 <= data.shape[0]:
-        store_le64(out, used, load_le64(data, at))
+        store_64(out, used, load_le64(data, at))
     else:
         for k in range(count):
             out[used + k] = data[at + k]
@@ -95,7 +94,7 @@ def gather_bytes(data: Bytes, positions: Positions, sizes: Positions, offsets: O
         if at >= 0:
             stop = at + sizes[i]
             while at + 8 <= stop:
-                store_le64(out, used, load_le64(data, at))
+                store_64(out, used, load_le64(data, at))
                 at += 8
                 used += 8
             copy_word_tail(data, at, stop - at, out, used)
@@ -178,10 +177,10 @@ def gather_strings(
             third, fourth = load_le64(data, at + 16), load_le64(data, at + 24)
             if (first | second | third | fourth) & _HIGH_BITS != 0:
                 break
-            store_le64(out, used, first)
-            store_le64(out, used + 8, second)
-            store_le64(out, used + 16, third)
-            store_le64(out, used + 24, fourth)
+            store_64(out, used, first)
+            store_64(out, used + 8, second)
+            store_64(out, used + 16, third)
+            store_64(out, used + 24, fourth)
             at += 32
             used += 32
         while at < stop:
@@ -190,7 +189,7 @@ def gather_strings(
                 word = load_le64(data, at)
                 mask = _HIGH_BITS if left >= 8 else _HIGH_BITS & (_ALL_BITS >> uint64(64 - 8 * left))
                 if word & mask == 0:
-                    store_le64(out, used, word)
+                    store_64(out, used, word)
                     step = min(left, 8)
                     at += step
                     used += step
