@@ -54,7 +54,7 @@ def record_owners(
     """Return the new downstream subtask of each record whose value is ``data[starts[i]:ends[i]]``.
 
     ``where`` names the virtual channel; its subtask is the old downstream one. Records that can only have one owner are
-    not looked at. Raises BadValue, whose ``record`` counts these records, for a value that does not fit its type;
+    not read. Raises BadValue, whose ``record`` counts these records, for a value that does not fit its type;
     Misplaced, with such a ``record`` too, where the key contradicts the records, and SpecRefused where the owner
     function does.
     """

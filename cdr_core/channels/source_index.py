@@ -56,7 +56,7 @@ class SourceIndex(msgspec.Struct, frozen=True):
 
     def lasts(self, uri: str) -> bool:
         """Return whether the drain may rely on finding the object: it is pinned, declared immutable, or on an object
-        store, where a tag tells every change.
+        store, where a tag shows every change.
         """
         known = self.objects.get(uri)
         return known is not None and bool(known.pin or self.immutable or not is_local(uri))

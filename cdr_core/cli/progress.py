@@ -55,7 +55,7 @@ class PhaseBars:
         if self._bars:
             self._bars.stop()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Print a line beside the bars."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)  # a log has no width
 
@@ -84,7 +84,9 @@ class PhaseBars:
         units = f"{progress.units_done}/{progress.units_total} units"
         left = "" if over or not progress.bytes or not progress.bytes_total else f", about {_left(progress, seconds)} s"
         done = f"{progress.records:,} records, {progress.bytes:,} bytes"
-        self.say(f"{progress.phase}: {units}, {done}, {seconds:.1f} s{left}{' left' if left else ''}{_units(progress)}")
+        self.print(
+            f"{progress.phase}: {units}, {done}, {seconds:.1f} s{left}{' left' if left else ''}{_units(progress)}"
+        )
 
 
 def _units(progress: PhaseProgress) -> str:

@@ -139,7 +139,7 @@ def _from_edge(
     partitioner, comments = edge.partitioner, [comment]
     if partitioner is None:
         partitioner, why = _guess_partitioner(gate, [gate] if gate else [])
-        comments.append(f"{why}; the plan says {edge.strategy or 'nothing'}")
+        comments.append(f"{why}; the plan has {edge.strategy or 'nothing'}")
     if gate is None:
         comments.append("no input state here in this checkpoint")
     if partitioner not in UNMOVABLE:

@@ -59,8 +59,8 @@ Location = InlineLocation | FileLocation
 class Checkpoint:
     """A parsed checkpoint at a directory (a path or a URL). ``sha256`` is over the bytes of its ``_metadata``.
 
-    ``file`` is the name of those in the directory, if another. ``exists`` says whether an address can be read; without
-    it a checkpoint is taken to lie where it was written.
+    ``file`` is the name of those in the directory, if another. ``exists`` returns whether an address can be read;
+    without it a checkpoint is taken to lie where it was written.
     """
 
     directory: str

@@ -116,7 +116,7 @@ def key_hashes(
     """Return the Java hash code of each record's key.
 
     Names are fields of the record, with dots into nested ones (``f0.id``). Bytes behind the last key field are not
-    looked at. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
+    read. Raises BadValue for the first record that ends before its key or has none, SpecRefused as ``check_key``.
     """
     plan = _plan(description, tuple(key))
     data, starts, ends = as_input(data, starts, ends)

@@ -3,7 +3,7 @@
 Every byte is copied chunk → page → batch. A batch is a stretch of whole elements, small enough to stay in a cache and
 large enough that finding and hashing keys costs nothing per call; a record that crosses from one filling of the page
 to the next is put together there. A record from 5 MB on does not grow the batch: its bytes collect in a file of its
-own, which is mapped while the record is looked at and removed afterwards, whatever happens.
+own, which is mapped while the record is examined and removed afterwards in any case.
 
 Memory: the page, a batch of 1 MiB (of 5 MB while a record of that size passes), 17 bytes an element of the batch.
 """

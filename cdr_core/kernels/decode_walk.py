@@ -5,7 +5,7 @@ part that is wanted, its position into a *slot* (an int64 stream): −1 = null. 
 slot with their bytes. Nothing is compiled per type, so the compiled code is cached once and for all.
 
 Every read is preceded by a comparison with the record's end; a count or length is compared with what is left before it
-is believed. Whether a value makes sense (a month of 13) is decided where it is converted, not here.
+is trusted. Whether a value makes sense (a month of 13) is decided where it is converted, not here.
 """
 
 # What is an int to mypy has a machine type for numba, so these would be wrong either way.

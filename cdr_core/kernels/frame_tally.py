@@ -1,4 +1,4 @@
-"""Frames that are found and fingerprinted in one pass: for bytes that are looked at once and then let go.
+"""Frames that are found and fingerprinted in one pass: for bytes that are read once and then released.
 
 Two passes would read a record's head, wait for memory, go on to the next one, and come back for the rest later. In one
 pass the bytes are read in order, so that the processor fetches them before they are needed, and no list of places is

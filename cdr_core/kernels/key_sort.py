@@ -2,7 +2,7 @@
 
 The general way goes over a window once to find frames, once to find keys, once to hash them, and again for groups,
 owners and fingerprints, with a column between any two. For small records those columns cost more than the work, so here
-each record is looked at once. A kernel that is in any doubt about an element (a frame that cannot be one, a key that is
+each record is read once. A kernel that is in any doubt about an element (a frame that cannot be one, a key that is
 null or cut short, a key group that the channel should not carry) stops in front of it: the caller continues there with
 the general reader, which reports what is wrong.
 """

@@ -1,7 +1,7 @@
 """Flink's binary rows and arrays (little-endian): where each field lies.
 
 A *cell* is a field's slot: eight bytes in a row, the element's width in an array; its position is −1 for a null. A
-variable field's slot leads to a *span* of the row or array around it, its base. Nothing is believed that does not lie
+variable field's slot leads to a *span* of the row or array around it, its base. Nothing is trusted that does not lie
 inside the base.
 """
 

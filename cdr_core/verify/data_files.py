@@ -1,6 +1,6 @@
 """Data files of a table: read even if damaged, and compared with what the table and the receipt state about them.
 
-A file that is not the published one is a difference by itself; its rows are compared all the same, because only they
+A file that is not the published one is a difference by itself; its rows are compared nevertheless, because only they
 identify the channel.
 """
 

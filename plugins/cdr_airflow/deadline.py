@@ -41,8 +41,8 @@ def needed_by(run: DagRun) -> datetime | None:
     starting.
     """
     try:
-        wished = str((run.conf or {}).get("rto") or "")
-        seconds = settings.parse_duration(wished) if wished else settings.load().rto
+        rto = str((run.conf or {}).get("rto") or "")
+        seconds = settings.parse_duration(rto) if rto else settings.load().rto
         begun: datetime | None = run.queued_at or run.run_after
         # Inside: a sum beyond any calendar is an error, too, and would fail the trigger.
         return begun + timedelta(seconds=seconds) if seconds and begun else None

@@ -111,7 +111,7 @@ def create(request: Mapping[str, str]) -> str:
     from cdr_core.planning.drain_order import parse_order
     from cdr_core.recovery import recovery_request as requests
 
-    wished = requests.RecoveryRequest(
+    requested = requests.RecoveryRequest(
         checkpoint=request["checkpoint"],
         spec=request["spec"],
         parallelism=request["parallelism"],
@@ -122,7 +122,7 @@ def create(request: Mapping[str, str]) -> str:
         replace=request.get("replace", ""),
         drain_order=parse_order(request.get("drain_order", "")),
     )
-    return requests.create(wished, settings.load())
+    return requests.create(requested, settings.load())
 
 
 def begin(recovery: str, phase: str, task_try: TaskTry) -> Begun | AlreadyDone:

@@ -32,7 +32,7 @@ _TO_LOOK = 'to look at it, cdr elements has --replace-text and the Spark source 
 class BadValue(CorruptChannelState):
     """The first record of a batch that does not fit: ``record`` is its index, ``offset`` a byte in the batch's data.
 
-    The caller knows the channel and raises it again with ``at`` so that the message says where.
+    The caller knows the channel and raises it again with ``at`` so that the message names the place.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ def _write_operator(sink: Sink, operator: OperatorState, version: int) -> None:
 
 def _write_name(sink: Sink, name: str | None, where: Where) -> None:
     if name == "":
-        raise Refused("an empty operator name or uid cannot be told from none", where=where, hint="use None")
+        raise Refused("an empty operator name or uid cannot be distinguished from none", where=where, hint="use None")
     sink.utf(name or "")
 
 

@@ -1,7 +1,7 @@
 """The head of a file of operator state: for each state its name, how it is distributed, and its serializers.
 
 A serializer's description has no length, and only its Java class can read it. But the names of the states are known
-from ``_metadata``, and each is followed by its kind and by an option of a fixed name; so the entries can be told apart
+from ``_metadata``, and each is followed by its kind and by an option of a fixed name; so the entries can be separated
 where subtasks list different states, and need not be where they list the same.
 """
 
