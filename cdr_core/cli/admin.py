@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from cdr_core import settings as settings_module
-from cdr_core.cli.common import JsonFlag, load_settings, prepare_home, print_json
+from cdr_core.cli.common import JsonFlag, load_settings, print_json
 from cdr_core.settings import mask
 
 
@@ -38,6 +38,8 @@ def upgrade() -> None:
 
     url = load_settings().database_url
     if url.startswith("sqlite:///"):
+        from cdr_core.metadata.embedded import prepare_home
+
         prepare_home(Path(url.removeprefix("sqlite:///")).parent)
     upgrade_schema(url)
     typer.echo(f"{mask(url)} is up to date")

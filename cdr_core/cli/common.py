@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cdr_core import settings as settings_module
-from cdr_core.errors import Refused
 from cdr_core.log import configure
 from cdr_core.settings import Settings
 from cdr_core.targets import SYNTAXES
@@ -25,36 +23,11 @@ TARGETS = f"{', '.join(SYNTAXES[:-1])} or {SYNTAXES[-1]}"
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-@contextmanager
-def open_repository(settings: Settings) -> Iterator[Repository]:
-    """Yield the metadata database. A file of this host is made and upgraded on first use, a shared one only
-    on demand.
-    """
-    from cdr_core.metadata import Repository, upgrade
+def open_repository(settings: Settings) -> AbstractContextManager[Repository]:
+    """Return the metadata database of the settings, to be entered."""
+    from cdr_core.metadata.embedded import open_repository as open_database
 
-    url = settings.database_url
-    embedded = url.startswith("sqlite:///")
-    if embedded:
-        prepare_home(Path(url.removeprefix("sqlite:///")).parent)
-    try:
-        repository = Repository.open(url)
-    except Refused:
-        if not embedded:
-            raise
-        upgrade(url)
-        repository = Repository.open(url)
-    with repository:
-        yield repository
-
-
-def prepare_home(home: Path) -> None:
-    """Make the directory of the embedded database."""
-    from cdr_core.storage.local import make_directories  # numpy, which most commands need only later
-
-    try:
-        make_directories(home, 0o700)  # it will hold records
-    except OSError as error:
-        raise Refused(f"cannot make {home}: {error.strerror}", hint="set CDR_HOME to a place you can write") from None
+    return open_database(settings.database_url)
 
 
 def load_settings() -> Settings:
@@ -66,7 +39,7 @@ def load_settings() -> Settings:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one object on one line."""
-    from cdr_core.cli.rows import json_parts  # numpy, which most commands need only later
+    from cdr_core.inspection.rows import json_parts  # numpy, which most commands need only later
 
     sys.stdout.writelines(json_parts(value))
     sys.stdout.write("\n")

@@ -1,22 +1,13 @@
-"""``cdr inspect``: the contents of a checkpoint, without reading its payload; with a spec also the decoded counts."""
+"""``cdr inspect``: the contents of a checkpoint."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cdr_core.cli.common import JsonFlag, print_json
 from cdr_core.errors import CdrError, Unreadable
-
-if TYPE_CHECKING:
-    from cdr_core.cli.rows import Table
-    from cdr_core.flink.checkpoint import Checkpoint
-    from cdr_core.flink.metadata import OperatorState, Side
-
-LARGEST = 5
-"""Channels that are named one by one."""
 
 
 def inspect(
@@ -25,14 +16,15 @@ def inspect(
     as_json: JsonFlag = False,
 ) -> int:
     """Show the contents of a checkpoint: its age, in-flight data, skew, and what blocks a rescale."""
-    from cdr_core.cli.inspect_text import text_of
+    from cdr_core import api
+    from cdr_core.inspection.checkpoint_text import text_of
 
     failed: list[int] = []
     for number, path in enumerate(checkpoints):
         if number and not as_json:
             typer.echo()
         try:
-            value = describe(path, spec)
+            value = api.inspect(path, spec)
         except CdrError as error:
             failed.append(error.exit_code)
             value = {"path": path, "error": str(error)}
@@ -50,94 +42,3 @@ def _exit_code(failed: list[int], asked: int) -> int:
     if not failed:
         return 0
     return failed[0] if len(failed) == asked and len(set(failed)) == 1 else Unreadable.exit_code
-
-
-def describe(path: str, spec: str) -> dict[str, Any]:
-    """Return one checkpoint as a value."""
-    from cdr_core.channels.channel_source import open_checkpoint
-    from cdr_core.cli.rescale_blockers import blocks_of, undescribed
-
-    checkpoint = open_checkpoint(path)
-    operators = [_operator(checkpoint, number) for number in range(len(checkpoint.metadata.operators))]
-    value: dict[str, Any] = {
-        "path": checkpoint.address,
-        "version": checkpoint.metadata.version,
-        "checkpoint_id": checkpoint.metadata.checkpoint_id,
-        **_age(checkpoint),
-        "operators": operators,
-        "exchanges": [],
-        "largest": [],
-        "blocks": [*([] if spec else undescribed(operators)), *blocks_of(checkpoint)],
-        "totals": {},
-    }
-    if spec:
-        from cdr_core.cli.inspect_records import add_decoded
-
-        add_decoded(value, checkpoint, spec)
-    _sum_up(value)
-    return value
-
-
-def _sum_up(value: dict[str, Any]) -> None:
-    """Add totals and the largest channels; bytes unknown for one channel are unknown in total."""
-    tables = [
-        (operator["uid"] or operator["name"] or operator["id"], table)
-        for operator in value["operators"]
-        for table in operator["channels"].tables
-    ]
-    held = [table.numbers("bytes") for _, table in tables]
-    largest = [
-        {"operator": label, **next(table.rows(row, row + 1))}
-        for (label, table), sizes in zip(tables, held, strict=True)
-        for row in (-sizes).argsort(kind="stable")[:LARGEST].tolist()
-        if sizes[row] >= 0
-    ]
-    value["largest"] = sorted(largest, key=lambda channel: -channel["bytes"])[:LARGEST]
-    value["totals"] |= {
-        "bytes": None if any((sizes < 0).any() for sizes in held) else sum(int(sizes.sum()) for sizes in held),
-        "buffers": sum(int(table.numbers("buffers").sum()) for _, table in tables),
-    }
-
-
-def _age(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's age by the time of its `_metadata`, which is written last; Flink stores no time itself.
-
-    A copy has the time of copying. A clock behind the storage's never makes the age negative.
-    """
-    from cdr_core.storage import storage_for
-
-    uri = checkpoint.metadata_address
-    modified = storage_for(uri).stat(uri).modified
-    age = max((datetime.now(UTC) - modified).total_seconds(), 0.0)
-    return {"modified": modified.isoformat(timespec="seconds"), "age_s": round(age, 1)}
-
-
-def _operator(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-    from cdr_core.cli.rows import Rows
-    from cdr_core.flink.metadata import Side
-
-    operator = checkpoint.metadata.operators[number]
-    return {
-        "id": operator.operator_id,
-        "uid": operator.uid,
-        "name": operator.name,
-        "parallelism": operator.parallelism,
-        "max_parallelism": operator.max_parallelism,
-        "channels": Rows(*(_channels(checkpoint, operator, side) for side in (Side.INPUT, Side.OUTPUT))),
-    }
-
-
-def _channels(checkpoint: Checkpoint, operator: OperatorState, side: Side) -> Table:
-    from cdr_core.cli.rows import Table
-    from cdr_core.planning.handle_sizes import payload_sizes
-
-    columns = checkpoint.columns(operator, side)
-    fields: dict[str, Any] = {
-        "side": str(side),
-        "subtask": columns.subtask,
-        "gate" if str(side) == "input" else "partition": columns.a,
-        "channel": columns.b,
-        "buffers": columns.counts,
-        "bytes": payload_sizes(checkpoint, columns),
-    }
-    return Table(fields, len(columns))

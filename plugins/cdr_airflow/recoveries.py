@@ -75,15 +75,12 @@ def what_if(request: Mapping[str, str]) -> tuple[list[str], CdrError | None]:
     """Return the plan as ``cdr plan --estimate`` prints it, since records are Spark's to read, and the
     first refusal.
     """
-    from cdr_core import settings
-    from cdr_core.cli.plan import describe
-    from cdr_core.cli.plan_text import text_of
+    from cdr_core import api
+    from cdr_core.inspection.what_if_text import text_of
 
     asked = (request["checkpoint"], request["spec"], request["parallelism"], request["to"])
-    value, refused = describe(
-        *asked, settings.load(), exact=False, speed=None, trust_key=is_on(request, "trust_key"), with_channels=False
-    )
-    return list(text_of(value)), next(iter(refused), None)
+    found = api.plan(*asked, exact=False, trust_key=is_on(request, "trust_key"), with_channels=False)
+    return list(text_of(found.value)), next(iter(found.refusals), None)
 
 
 def form_remedy(options: Sequence[str]) -> str:

@@ -15,9 +15,6 @@ import pytest
 
 from cdr_core.channels import channel_source as source
 from cdr_core.channels.channel_source import open_checkpoint
-from cdr_core.cli.inspect import describe
-from cdr_core.cli.inspect_text import WIDTH, bar, duration, size, skew, text_of
-from cdr_core.cli.rescale_blockers import blocks_of
 from cdr_core.flink.metadata import (
     AbsoluteFile,
     FinishedSubtask,
@@ -28,6 +25,9 @@ from cdr_core.flink.metadata import (
     SubtaskState,
     write_metadata,
 )
+from cdr_core.inspection.checkpoint_text import WIDTH, bar, duration, size, skew, text_of
+from cdr_core.inspection.checkpoint_view import inspect_checkpoint
+from cdr_core.inspection.rescale_blockers import blocks_of
 from cdr_core.storage import s3
 from cdr_core.storage.local import LocalStorage, map_file
 from tests.flink_formats.generate.made import exchange, make, spec_of
@@ -63,9 +63,9 @@ def test_without_a_spec_no_payload_byte_of_a_local_file_is_read(
 
     monkeypatch.setattr(LocalStorage, "read", counted)
     monkeypatch.setattr(source, "map_file", mapped)
-    assert describe(str(few_megabytes), "")["totals"]["bytes"] > 3 * MEBIBYTE
+    assert inspect_checkpoint(str(few_megabytes), "")["totals"]["bytes"] > 3 * MEBIBYTE
     assert dict(read) == {"_metadata": (few_megabytes / "_metadata").stat().st_size}
-    describe(str(few_megabytes), SPEC)
+    inspect_checkpoint(str(few_megabytes), SPEC)
     assert sum(read.values()) > 3 * MEBIBYTE, "with a spec the payload is read, so it would have been counted"
 
 
@@ -75,7 +75,7 @@ def test_without_a_spec_no_payload_byte_is_fetched_from_s3(
     client = CountingClient(bucket.client)
     monkeypatch.setattr(s3, "_client", lambda _endpoint: client)
     uri = bucket.upload(few_megabytes)
-    assert describe(uri, "")["totals"]["bytes"] > 3 * MEBIBYTE
+    assert inspect_checkpoint(uri, "")["totals"]["bytes"] > 3 * MEBIBYTE
     assert dict(client.bytes) == {key_of(f"{uri}/_metadata"): (few_megabytes / "_metadata").stat().st_size}
     assert set(client.requests) == {"head_object", "get_object"}
 
@@ -86,7 +86,7 @@ def test_the_age_is_that_of_the_metadata_object(
     path = fixture_checkpoint("a_p3_thr0", 2).copy(tmp_path / "chk-2")
     three_hours_ago = time.time() - 3 * 3600 - 12 * 60
     os.utime(path / "_metadata", (three_hours_ago, three_hours_ago))
-    value = describe(str(path), "")
+    value = inspect_checkpoint(str(path), "")
     assert 3 * 3600 + 12 * 60 <= value["age_s"] < 3 * 3600 + 12 * 60 + 60
     assert value["modified"].endswith("+00:00")
     _, out, _ = shell("inspect", str(path))
@@ -96,7 +96,7 @@ def test_the_age_is_that_of_the_metadata_object(
 
 def test_the_largest_channels_are_named_largest_first(fixture_checkpoint: FixtureCheckpoints) -> None:
     checkpoint = fixture_checkpoint("g_p7_thr0", 2)
-    value = describe(str(checkpoint.path), str(checkpoint.spec))
+    value = inspect_checkpoint(str(checkpoint.path), str(checkpoint.spec))
     every = [channel["bytes"] for operator in value["operators"] for channel in operator["channels"]]
     assert [channel["bytes"] for channel in value["largest"]] == sorted(every, reverse=True)[:5]
     assert {"operator", "side", "subtask", "channel", "buffers"} < set(value["largest"][0])
@@ -111,8 +111,11 @@ def kinds(value: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def test_in_flight_data_needs_a_spec_until_there_is_one(fixture_checkpoint: FixtureCheckpoints) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
-    assert kinds(describe(str(checkpoint.path), "")["blocks"]) == [("needs-spec", "gen"), ("needs-spec", "slow")]
-    assert describe(str(checkpoint.path), str(checkpoint.spec))["blocks"] == []
+    assert kinds(inspect_checkpoint(str(checkpoint.path), "")["blocks"]) == [
+        ("needs-spec", "gen"),
+        ("needs-spec", "slow"),
+    ]
+    assert inspect_checkpoint(str(checkpoint.path), str(checkpoint.spec))["blocks"] == []
 
 
 def test_finished_subtasks_and_operators_at_their_limit_are_in_the_way(fixture_checkpoint: FixtureCheckpoints) -> None:
@@ -144,7 +147,7 @@ def test_what_a_plan_would_refuse_is_told_with_the_exchanges_name(
     old, new, reason = REFUSED[case]
     spec = checkpoint.spec.read_text() + "\n"
     assert old in spec
-    (block,) = describe(str(checkpoint.path), spec.replace(old, new))["blocks"]
+    (block,) = inspect_checkpoint(str(checkpoint.path), spec.replace(old, new))["blocks"]
     assert (block["kind"], block["exchange"]) == ("refused", "main")
     assert reason in block["what"]
 
@@ -155,7 +158,7 @@ def test_state_on_an_exchange_that_cannot_be_split_is_in_the_way(
 ) -> None:
     checkpoint = fixture_checkpoint("a_p3_thr0", 2)
     spec = checkpoint.spec.read_text().replace("partitioner: hash", f"partitioner: {partitioner}")
-    found = describe(str(checkpoint.path), spec)["blocks"]
+    found = inspect_checkpoint(str(checkpoint.path), spec)["blocks"]
     assert [kind for kind, _ in kinds(found)] == ["refused"]
     assert "main" in found[0]["what"]
 
@@ -164,7 +167,7 @@ def test_the_text_fits_a_hundred_columns(fixture_checkpoint: FixtureCheckpoints)
     for name in ("a_p3_thr0", "g_p7_thr0", "c_p7_thr0"):
         checkpoint = fixture_checkpoint(name, 2)
         for spec in ("", str(checkpoint.spec)):
-            _, *lines = text_of(describe(str(checkpoint.path), spec))
+            _, *lines = text_of(inspect_checkpoint(str(checkpoint.path), spec))
             assert max(map(len, lines)) <= WIDTH
 
 
@@ -222,7 +225,7 @@ def test_a_size_that_cannot_be_true_is_said_to_be_none_and_a_spec_finds_the_true
     spec, data = written.SPEC.format(partitioner="rebalance"), b"".join(written.record(key, "abc") for key in range(9))
     path = Path(written.write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): (data[:100], data[100:])}))
     _with_size(path, announced)
-    value = describe(str(path), "")
+    value = inspect_checkpoint(str(path), "")
     assert value["totals"]["bytes"] is None
     assert [channel["bytes"] for channel in value["largest"]] == [len(data) - 100]
     code, out, _ = shell("inspect", str(path))
@@ -230,7 +233,7 @@ def test_a_size_that_cannot_be_true_is_said_to_be_none_and_a_spec_finds_the_true
     assert "announced sizes do not fit the chunks" in out
     assert re.search(r"-\d+ bytes", out) is None
 
-    value = describe(str(path), spec)
+    value = inspect_checkpoint(str(path), spec)
     assert value["totals"]["bytes"] == len(data)
     assert [channel["bytes"] for channel in value["largest"]] == sorted([100, len(data) - 100], reverse=True)
     code, out, _ = shell("plan", str(path), "--spec", spec, "--parallelism", "2", "--json")
@@ -241,7 +244,7 @@ def test_a_possible_but_wrong_size_does_not_outlive_a_spec(tmp_path: Path) -> No
     spec, data = written.SPEC.format(partitioner="rebalance"), b"".join(written.record(key, "abc") for key in range(9))
     path = Path(written.write_checkpoint(tmp_path / "chk-1", 1, 1, {(0, 0): (data, b"")}))
     _with_size(path, 40)
-    assert describe(str(path), spec)["totals"]["bytes"] == len(data)
+    assert inspect_checkpoint(str(path), spec)["totals"]["bytes"] == len(data)
 
 
 def test_a_gate_outside_the_spec_that_holds_empty_chunks_only_is_counted_and_not_decoded(tmp_path: Path) -> None:
@@ -256,7 +259,7 @@ def test_a_gate_outside_the_spec_that_holds_empty_chunks_only_is_counted_and_not
     operators = (replace(gen, subtasks=(replace(sender, output_channels=[drained]),)), slow)
     (path / "_metadata").write_bytes(write_metadata(replace(metadata, operators=operators)))
 
-    value = describe(str(path), spec)
+    value = inspect_checkpoint(str(path), spec)
     assert value["totals"] == {"records": 1, "elements": 1, "bytes": len(data), "buffers": 2}
     assert [channel["bytes"] for channel in value["operators"][0]["channels"]] == [0]
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from cdr_core.cli import main
-from cdr_core.cli import plan as plan_command
 from cdr_core.flink.metadata import read_metadata, write_metadata
 from cdr_core.flink.operator_id import operator_id_of_uid
+from cdr_core.inspection import what_if
 from cdr_core.metadata import Phase, Repository
 from tests.rescale.inflight import At, Op, checkpoint_of, exchange, frame, spec_of
 from tests.support.checkpoints import FixtureCheckpoint, FixtureCheckpoints
@@ -98,8 +98,8 @@ def test_more_than_a_few_hundred_megabytes_are_counted_only_on_request(
     planner: Planner, fixture_checkpoint: FixtureCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = of(fixture_checkpoint("a_p3_thr0", 2))
-    assert plan_command.COUNTED_UP_TO == 256_000_000
-    monkeypatch.setattr(plan_command, "COUNTED_UP_TO", 1000)
+    assert what_if.COUNTED_UP_TO == 256_000_000
+    monkeypatch.setattr(what_if, "COUNTED_UP_TO", 1000)
     assert planner.value(*arguments)[1]["totals"]["records"] is None
     assert planner.value(*arguments, "--exact")[1]["totals"]["records"] == 1878
     code, _, err = planner.text(*arguments, "--exact", "--estimate")
@@ -170,7 +170,7 @@ def test_measured_speed_is_that_of_finished_recoveries_large_enough_to_tell() ->
     repository = SimpleNamespace(
         recoveries=lambda **_: [SimpleNamespace(id=name) for name in known], phases=lambda name: known[name]
     )
-    speeds = plan_command._finished_speeds(cast(Repository, repository))
+    speeds = what_if._finished_speeds(cast(Repository, repository))
     assert speeds == pytest.approx([5e7, 2e8])
 
 

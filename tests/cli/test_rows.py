@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cdr_core.cli import rows
-from cdr_core.cli.rows import Rows, Table, json_parts
+from cdr_core.inspection import rows
+from cdr_core.inspection.rows import Rows, Table, json_parts
 
 INPUT = Table(
     {

@@ -14,9 +14,9 @@ import pytest
 
 from cdr_core import settings as settings_module
 from cdr_core.checkpoint_target.export import export_checkpoint
-from cdr_core.cli.plan import describe
 from cdr_core.errors import PlanRefused, Refused, SettingsRefused
 from cdr_core.flink.metadata import SubtaskState, read_metadata, write_metadata
+from cdr_core.inspection.what_if import what_if
 from cdr_core.metadata import Phase
 from cdr_core.verify.checkpoint import Channel, Checkpoint
 from cdr_core.verify.claims import read_claims
@@ -232,18 +232,20 @@ def test_state_that_cannot_be_moved_is_in_the_plan_with_its_operator_and_the_way
     (source / "_metadata").write_bytes(write_metadata(replace(old, operators=operators)))
     settings = settings_module.load()
     to = f"checkpoint:{out}"
-    value, refused = describe(str(source), str(shipped.spec), "2", to, settings, exact=False, speed=None)
+    found = what_if(str(source), str(shipped.spec), "2", to, settings, exact=False, speed=None)
     raw = [o.label for o in operators if any(getattr(each, "raw_operator", None) is not None for each in o.subtasks)]
-    assert [(error.where.operator, "raw operator state" in error.what) for error in refused] == [(o, True) for o in raw]
+    assert [(error.where.operator, "raw operator state" in error.what) for error in found.refusals] == [
+        (o, True) for o in raw
+    ]
     assert raw
-    assert "same parallelism" in value["refused"][0]["hint"]
+    assert "same parallelism" in found.value["refused"][0]["hint"]
     with pytest.raises(PlanRefused, match="raw operator state"):
         inline.start(request_of(source, shipped.spec, "2", out))
-    value, refused = describe(str(source), str(shipped.spec), "same", to, settings, exact=False, speed=None)
-    assert refused == ()
+    found = what_if(str(source), str(shipped.spec), "same", to, settings, exact=False, speed=None)
+    assert found.refusals == ()
     copied = rewrite(source, shipped.spec, "same", out)["checkpoint"]["copied"]
-    assert value["state"]["copied_files"] == len(copied) > 0
-    assert value["state"]["copied_bytes"] == sum(file["bytes"] for file in copied)
+    assert found.value["state"]["copied_files"] == len(copied) > 0
+    assert found.value["state"]["copied_bytes"] == sum(file["bytes"] for file in copied)
 
 
 def _made_raw(subtask: Any) -> Any:

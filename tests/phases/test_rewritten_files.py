@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from cdr_core import settings as settings_module
-from cdr_core.cli.plan import describe
 from cdr_core.errors import CdrError, PlanRefused
 from cdr_core.flink.metadata import (
     CheckpointMetadata,
@@ -22,6 +21,7 @@ from cdr_core.flink.metadata import (
     write_metadata,
 )
 from cdr_core.flink.state.snapshots import FullHandle
+from cdr_core.inspection.what_if import what_if
 from tests.audit.recovered import validate
 from tests.phases.rewriting import request_of, rewrite
 from tests.support import inline
@@ -33,7 +33,8 @@ from tests.support.shell import Shell
 
 def planned(source: Path, spec: Path, parallelism: str, out: Path) -> tuple[dict[str, Any], tuple[CdrError, ...]]:
     settings = settings_module.load()
-    return describe(str(source), str(spec), parallelism, f"checkpoint:{out}", settings, exact=False, speed=None)
+    found = what_if(str(source), str(spec), parallelism, f"checkpoint:{out}", settings, exact=False, speed=None)
+    return found.value, found.refusals
 
 
 def metadata_of(checkpoint: Path) -> CheckpointMetadata:

@@ -13,7 +13,6 @@ from cdr_core.channels.fetch_ranges import EXACT
 from cdr_core.channels.handle_checks import refuse_shared_chunks
 from cdr_core.channels.remote_state import RemoteState
 from cdr_core.channels.source_index import SourceObject
-from cdr_core.cli import inspect, plan
 from cdr_core.errors import CorruptChannelState
 from cdr_core.evidence.sampling import MOST_CHANNELS
 from cdr_core.flink import channel_columns as columns_module
@@ -33,6 +32,7 @@ from cdr_core.flink.metadata import (
     SubtaskState,
     channels,
 )
+from cdr_core.inspection import checkpoint_view, what_if
 from cdr_core.planning.estimate import SEGMENT_HEADER, estimated
 from cdr_core.planning.exchange_binding import announced_sizes
 from cdr_core.planning.handle_sizes import LARGEST_STREAM, UNKNOWN, believable_sizes, payload_size, payload_sizes
@@ -201,11 +201,11 @@ def made_values(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_inspect_and_plan_make_no_value_for_each_of_many_channels(
     many_channels: Path, made_values: dict[str, int]
 ) -> None:
-    value = inspect.describe(str(many_channels), "")
+    value = checkpoint_view.inspect_checkpoint(str(many_channels))
     assert sum(len(operator["channels"]) for operator in value["operators"]) > 5000
     assert made_values == {"slices": 0, "virtual channels": 0}
-    shown, refused = plan.describe(str(many_channels), SPEC, "48", "", load(), exact=False, speed=None)
-    assert not refused
-    assert shown["totals"]["channels"] > 10 * MOST_CHANNELS
+    found = what_if.what_if(str(many_channels), SPEC, "48", "", load(), exact=False, speed=None)
+    assert not found.refusals
+    assert found.value["totals"]["channels"] > 10 * MOST_CHANNELS
     assert 0 < made_values["slices"] <= 2 * MOST_CHANNELS, "of the sample"
     assert made_values["virtual channels"] <= 6 * MOST_CHANNELS

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cdr_core.channels.channel_source import open_checkpoint
-from cdr_core.cli.plan import describe
 from cdr_core.errors import CdrError, Refused, Unreadable
 from cdr_core.flink.checkpoint import FileLocation, load_checkpoint
 from cdr_core.flink.metadata import AbsoluteFile
+from cdr_core.inspection.what_if import what_if
 from cdr_core.settings import load
 from cdr_core.storage import absolute, is_local, s3, storage_for
 from cdr_core.storage.local import LocalStorage, local_path
@@ -46,8 +46,8 @@ def test_a_local_path_is_one_however_flink_prints_it(tmp_path: Path, spelling: s
 
 def test_a_checkpoint_is_opened_by_the_address_that_flink_prints(fixture_checkpoint: FixtureCheckpoints) -> None:
     source = fixture_checkpoint("a_p3_thr0")
-    value, refused = describe(f"file:{source.path}", str(source.spec), "2", "", load(), exact=False, speed=None)
-    assert (value["path"], refused) == (str(source.path), ())
+    found = what_if(f"file:{source.path}", str(source.spec), "2", "", load(), exact=False, speed=None)
+    assert (found.value["path"], found.refusals) == (str(source.path), ())
     assert open_checkpoint(f"file:{source.path}") == open_checkpoint(str(source.path))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cdr_core.channels.channel_source import open_checkpoint
 from cdr_core.channels.element_reader import element_batches
 from cdr_core.cli.generate import generate
-from cdr_core.cli.inspect import describe
+from cdr_core.inspection.checkpoint_view import inspect_checkpoint
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
@@ -50,7 +50,7 @@ class Made:
     @cached_property
     def description(self) -> dict[str, Any]:
         """What ``cdr inspect`` says."""
-        return describe(str(self.path), self.spec)
+        return inspect_checkpoint(str(self.path), self.spec)
 
     def channel(self, number: int) -> pa.Table:
         """The elements of a virtual channel."""

@@ -12,11 +12,11 @@ from cdr_core.audit.ledger import KIND_NAMES, RECORDS
 from cdr_core.channels.batch_scan import scan_channels
 from cdr_core.channels.channel_batch import BatchSource
 from cdr_core.channels.channel_scan import scan_channel
-from cdr_core.cli.inspect import LARGEST
-from cdr_core.cli.rescale_blockers import refusals
-from cdr_core.cli.rows import Rows, Table
 from cdr_core.flink.checkpoint import Checkpoint
 from cdr_core.flink.metadata import Side
+from cdr_core.inspection.checkpoint_view import LARGEST
+from cdr_core.inspection.rescale_blockers import refusals
+from cdr_core.inspection.rows import Rows, Table
 from cdr_core.planning.job_spec import parse_spec, read_spec
 from cdr_core.planning.parallelism import SAME, parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan

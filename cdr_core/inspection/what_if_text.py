@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cdr_core.audit.receipt import verdict_text
-from cdr_core.cli.inspect_text import WIDTH, bars, duration, size
+from cdr_core.inspection.checkpoint_text import WIDTH, bars, duration, size
 
 LONGEST_LINE = 2 * WIDTH
 """Characters of a sample row."""

@@ -1,0 +1,1 @@
+"""What a checkpoint holds, and what a recovery of it would do, as values and as text."""
