@@ -57,13 +57,12 @@ def _warm() -> None:
     for window in windows(channel, 0, len(body), 0, 64):
         lanes = np.zeros(1, np.int64)
         pa.array(lanes)  # the first one loads pandas, where there is one: better once, before workers are forked
-        columns = [np.empty(1, np.int64) for _ in range(5)]
         carried, counts = np.zeros((1, frames.TAGS), np.uint8), np.zeros((3, frames.TAGS), np.int64)
-        frames.select_runs(window.starts, window.ends, window.tags, lanes, carried, 0, 0, counts, *columns)
-        frames.gather_runs(body, 0, columns[1], columns[2], np.empty(len(body), np.uint8))
+        start, end, one = np.zeros(1, np.int64), np.array([len(body)], np.int64), np.ones(1, np.int64)
+        frames.gather_runs(body, 0, start, end, np.empty(len(body), np.uint8))
         runs = np.frombuffer(np.array([0, len(body)], np.int64).tobytes(), np.int64)  # read-only, as a selection's are
         channel.gather(runs[:1], runs[1:], np.empty(len(body), np.uint8))
-        frames.expand_positions(columns[3], columns[4], np.empty(1, np.int64))
+        frames.expand_positions(start, one, np.empty(1, np.int64))
         sums = np.zeros((1, fingerprint.FOLD_COLUMNS), np.uint64)
         fingerprint.fold_records(window.data, window.starts, window.ends, lanes, sums)
         for data in (window.data, body):  # a spill segment that was read back cannot be written to, and compiles apart

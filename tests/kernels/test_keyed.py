@@ -19,6 +19,7 @@ from cdr_core.flink.types import parse_type
 from cdr_core.kernels import element_runs, fingerprint, frames
 from tests.kernels.keyed import NAMES, TYPES, record
 from tests.kernels.streams import channel
+from tests.support.naive_selection import select_runs
 
 GROUPS, LANES = 128, 3
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -88,7 +89,7 @@ class Scanned:
         runs = np.zeros((5, LANES * len(self.tags) + 1), np.int64)
         lanes = self.lanes()
         fingerprint.fold_records(self.data, self.starts, self.ends, lanes, sums)
-        found = frames.select_runs(self.starts, self.ends, self.tags, lanes, self.carried, 0, 50, counts, *runs)
+        found = select_runs(self.starts, self.ends, self.tags, lanes, self.carried, 0, 50, counts, *runs)
         runs = runs[:, :found]
         return [sums.tolist(), counts.tolist(), [runs[1:, runs[0] == lane].tolist() for lane in range(LANES)]]
 

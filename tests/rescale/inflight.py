@@ -30,6 +30,7 @@ from cdr_core.kernels import frames
 from cdr_core.planning.job_spec import parse_spec
 from cdr_core.planning.parallelism import parse_parallelism
 from cdr_core.planning.plan import Plan, make_plan
+from tests.support.naive_selection import select_runs
 
 RECORD = "TUPLE<LONG, INT>"
 NO_PROPERTIES = bytes.fromhex("aced000570")
@@ -147,7 +148,7 @@ def runs_of(window: Window, lanes: npt.NDArray[np.int64], width: int) -> list[tu
     columns = [np.empty(len(lanes), np.int64) for _ in range(5)]
     carried = np.zeros((width, frames.TAGS), np.uint8)
     counts = np.zeros((width + 2, frames.TAGS), np.int64)
-    count = frames.select_runs(
+    count = select_runs(
         window.starts, window.ends, window.tags, lanes, carried, window.base, window.position, counts, *columns
     )
     return list(zip(*(column[:count].tolist() for column in columns), strict=True))
