@@ -30,7 +30,7 @@ from tests.support.generated import KEYED, generated
 from tests.support.moved import Stretch, Trace, attached, can_trace, chunk_begins, payload
 from tests.support.stuck import HoldingProxy
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # some find their fixtures by a parameter
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]  # some find their fixtures by a parameter
 
 MIB = 1 << 20
 CORES = 2

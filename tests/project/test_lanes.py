@@ -39,6 +39,18 @@ def test_every_marker_that_is_set_is_registered() -> None:
     assert {name for table in tables for names in table.values() for name in names} <= registered()
 
 
+@pytest.mark.slow
+def test_every_case_that_is_kept_from_the_slow_lane_is_there() -> None:
+    files = sorted({f"tests/{test.partition('::')[0]}" for test in lanes.KEPT})
+    there = {(file, case) for file in files for case in collected("", file)}
+    wanted = {
+        (f"tests/{test.partition('::')[0]}", f"{test.partition('::')[2]}[{case}]")
+        for test, cases in lanes.KEPT.items()
+        for case in cases
+    }
+    assert wanted <= there
+
+
 def test_the_fast_lane_leaves_out_whatever_starts_something() -> None:
     lines = (ROOT / "Makefile").read_text().splitlines()
     named = " ".join(line for line in lines if line.startswith(("services =", "fast =")))

@@ -95,6 +95,7 @@ def test_each_phase_runs_by_plain_spark_submit(
     assert len(output.rows(tmp_path / "out")) == 1878
 
 
+@pytest.mark.slow
 def test_one_phase_runs_by_the_shell_and_the_next_but_one_is_refused(
     fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.checkpoints import FixtureCheckpoints
 CDR = [sys.executable, "-m", "cdr_core.cli.main"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_recovered_from_s3_on_spark_it_is_the_same_as_from_a_disk(
     bucket: Bucket, fixture_checkpoint: FixtureCheckpoints, tmp_path: Path, warm_home: Path

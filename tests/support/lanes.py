@@ -7,7 +7,8 @@ breaking a lane that leaves the marker out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -39,6 +40,9 @@ OF_FIXTURE: Mapping[str, tuple[str, ...]] = {
 OF_FOLDER: Mapping[str, tuple[str, ...]] = {"airflow": ("airflow",)}
 """A test below this folder of the tests imports Airflow at least."""
 
+KEPT: Mapping[str, Collection[str]] = tomllib.loads((TESTS / "slow.toml").read_text())["keep"]
+"""Of these parametrised tests all cases are slow but those."""
+
 OF_HELPER: Mapping[str, tuple[str, ...]] = {"tests.support.inline": ("phases",)}
 """A file that imports one of these modules, itself or through another module of the tests, starts these."""
 
@@ -54,6 +58,9 @@ def mark(items: Iterable[pytest.Item]) -> None:
         found = set(_of_module(item.module, helpers))
         found.update(OF_FOLDER.get(item.path.relative_to(TESTS).parts[0], ()))
         found.update(*(OF_FIXTURE.get(name, ()) for name in item.fixturenames))
+        test, _, case = item.nodeid.removeprefix("tests/").partition("[")
+        if test in KEPT and case.removesuffix("]") not in KEPT[test]:
+            found.add("slow")
         if "soak" in found or item.get_closest_marker("soak"):
             found.add("slow")
         for name in sorted(found):
