@@ -22,7 +22,7 @@ embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
 # Tests by markers; pyproject.toml says what they mean. A lane of pytest's own, as in ARGS="-m spark", wins.
 services = spark or airflow or flink or s3 or postgres or browser
-fast = not ($(services) or phases or slow)
+fast = not ($(services) or phases or tools or slow)
 pytest = .venv/bin/python -m pytest
 # One process more than there are cores: tests of real services wait more than they work.
 parallel = -n $(or $(PROCESSES),$$(($$(nproc) + 1))) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -42,9 +42,9 @@ check: setup ## format, lint, types, import contract, lock, generated pages
 test: setup ## every real part once; ARGS="tests/flink -x" for some of them
 	@$(pytest) -m 'not (slow or browser)' $(or $(ARGS),$(parallel))
 
-# No file of tests/airflow is in this lane: it is left out because importing Airflow takes longer than all others.
+# tests/airflow and tests/page have no test in this lane, and importing Airflow would take a tenth of its time.
 test-fast: setup ## the tests that start no service and run no phase, in a minute
-	@$(pytest) -m '$(fast)' $(or $(ARGS),-n $(or $(PROCESSES),$$(nproc)) --maxprocesses 4 --dist loadfile --ignore tests/airflow)
+	@$(pytest) -m '$(fast)' $(or $(ARGS),-n $(or $(PROCESSES),$$(nproc)) --maxprocesses 4 --dist loadfile --ignore tests/airflow --ignore tests/page)
 
 test-slow: setup ## what takes too long for test, but not minutes
 	@$(pytest) -m 'slow and not (soak or browser)' $(or $(ARGS),$(parallel))

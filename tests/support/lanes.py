@@ -37,8 +37,14 @@ OF_FIXTURE: Mapping[str, tuple[str, ...]] = {
 }
 """Fixtures start these; a test that uses one of them through another fixture counts as well."""
 
-OF_FOLDER: Mapping[str, tuple[str, ...]] = {"airflow": ("airflow",)}
-"""A test below this folder of the tests imports Airflow at least."""
+OF_FOLDER: Mapping[str, tuple[str, ...]] = {
+    "airflow": ("airflow",),
+    "docker": ("tools",),
+    "mutants": ("tools",),
+    "page": ("airflow",),
+    "project": ("tools",),
+}
+"""A test below this folder of the tests imports Airflow at least, or runs the project's own scripts."""
 
 KEPT: Mapping[str, Collection[str]] = tomllib.loads((TESTS / "slow.toml").read_text())["keep"]
 """Of these parametrised tests all cases are slow but those."""
