@@ -27,7 +27,7 @@ pytest = .venv/bin/python -m pytest
 # One process more than there are cores: tests of real services wait more than they work.
 parallel = -n $(or $(PROCESSES),$$(($$(nproc) + 1))) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup check test test-fast test-slow test-all test-commit test-wheel test-flink test-airflow test-browser fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
+.PHONY: help setup check test test-fast test-slow test-all test-commit test-wheel test-flink test-airflow test-browser coverage fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -52,6 +52,9 @@ test-slow: setup ## what takes too long for test, but not minutes
 test-all: setup ## everything, for hours; fetches about 900 MB the first time
 	@$(pytest) -m 'not browser' $(or $(ARGS),$(parallel))
 	@$(if $(ARGS),,$(MAKE) test-browser)
+
+coverage: setup ## branch coverage by the tests that start no service; ARGS="tests/drain" for some of them
+	@$(pytest) -m 'not ($(services) or tools or slow)' --cov --cov-report=term:skip-covered --cov-report=html:.cdr/coverage $(or $(ARGS),-q $(parallel) --ignore tests/airflow --ignore tests/page)
 
 test-commit: setup ## two committers for 200 rounds at every target, all 16 ways to one result, the deep explorations
 	@$(pytest) $(or $(ARGS),tests/commit/test_two_committers.py tests/commit/test_differential.py tests/commit/test_differential_spark.py tests/commit/test_exploration.py)

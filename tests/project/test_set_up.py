@@ -139,6 +139,7 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "test-fast",
         "test-slow",
         "test-all",
+        "coverage",
         "test-commit",
         "test-wheel",
         "test-flink",
