@@ -108,7 +108,7 @@ class NotReady(CdrError):
 
 
 class CommitConflict(CdrError):
-    """Somebody else published on the same base; nothing of ours became visible."""
+    """Another process published on the same base; nothing of ours became visible."""
 
 
 class CommitUnknown(CdrError):

@@ -44,8 +44,9 @@ WORTH_A_SUM = 32 << 10
 class Split:
     """A stretch [start, end) of a channel between element borders; ``position`` is its first element's.
 
-    ``last`` is what the channel said last up to the stretch's end, ``input_end`` is one behind the position of the last
-    element up to there that begins in input state. ``crc32c`` is of its bytes, all of which lie one behind another.
+    ``last`` is the last watermark and status up to the stretch's end, ``input_end`` is one behind the position of the
+    last element up to there that begins in input state. ``crc32c`` is of its bytes, all of which lie one behind
+    another.
 
     In a channel whose other elements leave the stream, ``gaps`` are start, end and position of each of them, and
     ``crc32c`` is of the records between them; ``None`` where gaps are so many that the records are copied anyway.

@@ -41,7 +41,7 @@ class Rows:
 
     @cached_property
     def log(self) -> dict[int, CommitLogEntry]:
-        """The commit log by number, as it was found and as it was written since: nobody else can write it.
+        """The commit log by number, as it was found and as it was written since: no other process can write it.
 
         Read once: who read it anew for every commit would read all that came before, each time.
         """

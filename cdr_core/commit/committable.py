@@ -1,4 +1,4 @@
-"""What a writer hands over: files that are durable but that nobody can see yet."""
+"""What a writer hands over: files that are durable but not visible yet."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Its memory is worth nothing: entries are durable rows before it hears of them, and a new coordinator is built from those
 rows after every restart. Its own durable state is the commit user and what listeners have seen, never a file. Subtasks
-hand over and go on; nobody waits for it.
+hand over and go on without waiting for it.
 
 Invariants, by the numbers of the protocol: a checkpoint's entries are committed only when it, or a later one, is
 complete (I1); entries leave the memory only after their commit (I2); ids are committed once and ascending (I3, I4);
@@ -58,7 +58,9 @@ class Committer(Protocol):
         """
 
     def commit(self, commit: Commit) -> bool:
-        """Make it visible exactly once and record it, whoever tried before; ``False`` = there is nothing to publish."""
+        """Make it visible exactly once and record it, also after earlier tries; ``False`` = there is nothing to
+        publish.
+        """
 
 
 class Store(Protocol):
@@ -121,7 +123,7 @@ class Coordinator:
 
     def restore(self, checkpoint: int, durable: Iterable[Committable]) -> None:
         """From CREATED to RUNNING with all durable entries: those up to the checkpoint (0 = none) are committed, the
-        others wait for the next one. Whoever owns the epoch has forgotten before what must not be committed.
+        others wait for the next one. The owner of the epoch has forgotten before what must not be committed.
         """
         entries = sorted(durable, key=lambda entry: entry.checkpoint_id)
         self.deliver(on.ResetToCheckpoint(checkpoint))

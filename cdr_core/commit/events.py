@@ -27,7 +27,7 @@ MOVES: Mapping[State, frozenset[State]] = MappingProxyType(
         State.CLOSED: frozenset(),
     }
 )
-"""Nothing leads back: whoever restarts makes a new coordinator."""
+"""Nothing leads back: a restart makes a new coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class CheckpointCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class CommittableEvent:
-    """A subtask's entry for a checkpoint is durable. Nobody waits for an answer. ``epoch`` is the attempt's."""
+    """A subtask's entry for a checkpoint is durable. It has no answer. ``epoch`` is the attempt's."""
 
     entry: Committable
     epoch: int
@@ -109,7 +109,7 @@ Event = (
 class Reaction(StrEnum):
     """What an event is. FAIL_CHECKPOINT fails that checkpoint only; FAIL_JOB and ILLEGAL close the coordinator.
 
-    FAIL_JOB can happen when things go wrong around it; ILLEGAL is a fault of whoever calls it.
+    FAIL_JOB can happen when things go wrong around it; ILLEGAL is a fault of the caller.
     """
 
     HANDLE = "HANDLE"

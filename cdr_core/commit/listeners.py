@@ -41,7 +41,7 @@ class Listener(Protocol):
 
 
 class PartitionDone:
-    """Creates ``DIR/_cdr/done/RECOVERY-COMMIT.json`` once the commit is visible, for whoever waits for the output."""
+    """Creates ``DIR/_cdr/done/RECOVERY-COMMIT.json`` once the commit is visible, for programs that wait."""
 
     name = "partition-done"
 

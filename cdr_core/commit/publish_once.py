@@ -28,10 +28,10 @@ class CommitLog(Protocol):
     """The durable side: rows of the metadata database, every one written in a fenced transaction."""
 
     def intended_on(self) -> str | None:
-        """The base of the last intent; ``None``: nobody ever tried, so nothing can have been published.
+        """The base of the last intent; ``None``: no attempt was made, so nothing can have been published.
 
-        The last one is enough. Whoever records another base has seen everything after the one before, and what is
-        still on its way to the older base can only come before anything that succeeds the newer one.
+        The last one is enough. An attempt that records another base has seen everything after the one before, and what
+        is still on its way to the older base can only come before anything that succeeds the newer one.
         """
 
     def intend(self, base: str) -> None:
@@ -80,7 +80,7 @@ def publish_once(
 
 
 def _try_publish(sink: Sink, base: str, commit_user: str, commit_id: int, publication: Publication) -> Published | None:
-    """``None`` when somebody else published on the base first.
+    """``None`` when another process published on the base first.
 
     After any other failure the outcome is unknown, whatever the failure says of itself: it is looked up, never
     repeated blindly.

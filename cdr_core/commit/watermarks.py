@@ -1,8 +1,8 @@
 """The watermark of a commit: what is true of all subtasks together.
 
-Per checkpoint it is the minimum over the active subtasks; one that is idle holds nobody back, one that has no watermark
+Per checkpoint it is the minimum over the active subtasks; one that is idle is left out, one that has no watermark
 yet holds everybody back. It never falls: a subtask that was idle and comes back with an older one changes nothing. When
-all are idle there is nobody to wait for: it rises once to the highest that any of them had, and stays there until one
+all are idle none is waited for: it rises once to the highest that any of them had, and stays there until one
 of them is active again.
 """
 

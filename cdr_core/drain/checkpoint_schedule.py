@@ -4,7 +4,7 @@ A checkpoint is made of the newest snapshot of every subtask, so it can complete
 until every running subtask has made a newer snapshot than it had when the checkpoint was asked for, or until its time
 is over.
 
-A pure state machine: files, rows and the clock belong to whoever drives it.
+A pure state machine: files, rows and the clock belong to its caller.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 
 def is_ever_due(cron: str) -> bool:
-    """By the library with which Airflow's own timetables read it; where that is not installed, nobody schedules.
+    """By the library with which Airflow's own timetables read it; where that is not installed, nothing is scheduled.
 
-    The 31st of February is no schedule: nobody would notice that such a drill never runs, and Airflow's DAG processor
+    The 31st of February is no schedule: such a drill would never run, unnoticed, and Airflow's DAG processor
     fails where it looks for the next run.
     """
     if cron.startswith("@"):

@@ -1,4 +1,4 @@
-"""The name of a drill. Apart from the rest, because whoever only looks for one needs nothing else."""
+"""The name of a drill. Apart from the rest, because a look-up needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ending a drill: collect the facts, judge them, write the result down, and remove what was rehearsed.
 
-The result is written before anything is removed: whoever dies in between leaves a drill that is judged, and files that
-the sweep knows to be of a drill that is over.
+The result is written before anything is removed: a process that dies in between leaves a drill that is judged, and
+files that the sweep knows to be of a drill that is over.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def clean_up(repository: Repository, settings: Settings, drill: Drill) -> None:
             _remove_server(settings.home / "spark" / name)
     if drill.recovery_id is not None:
         with suppress(CdrError):
-            # Nobody goes on with it. Refused where it is done, or where something may be published: that is removed.
+            # It will not go on. Refused where it is done, or where something may be published: that is removed.
             repository.cancel(drill.recovery_id, force=True)
         with suppress(CdrError):
             unpin(repository.recovery(drill.recovery_id))
@@ -145,7 +145,7 @@ def _write(repository: Repository, drill: Drill, verdict: Verdict) -> Drill:
             error=verdict.sentence,
         )
     except Refused:
-        # Somebody was faster; the first result is the one that counts.
+        # Another process was faster; the first result is the one that counts.
         return repository.drill(drill.id)
 
 
@@ -160,7 +160,7 @@ def _explained(repository: Repository, drill: Drill, failure: Failure | None) ->
     """Why it did not end well: what its runner said, else what the recovery's rows say."""
     if failure is None:
         said = _said(repository, drill.recovery_id) if drill.recovery_id else None
-        sentence = said or "Whoever ran the drill was stopped before its recovery ended."
+        sentence = said or "The process that ran the drill was stopped before its recovery ended."
         failure = Failure(FailureKind.SURROUNDINGS, sentence)
     if failure.kind is FailureKind.CHECKPOINT and drill.args.modified and not _is_there(drill.checkpoint):
         return Failure(

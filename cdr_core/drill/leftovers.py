@@ -20,10 +20,10 @@ from cdr_core.sweep import Left, Leftover, Report, sweep
 from cdr_core.sweep.report import join
 
 GRACE = timedelta(hours=1)
-"""A drill that was given up starts nothing more; whoever still worked then has had this long to notice."""
+"""A drill that was given up starts nothing more; a process that still worked then has had this long to notice."""
 
 PAGE = 1000
-DEAD = "its drill is dead: whoever ran it is gone"
+DEAD = "its drill is dead: the process that ran it is gone"
 OVER = "its drill is over"
 
 
@@ -43,7 +43,12 @@ def sweep_all(repository: Repository, settings: Settings, *, dry_run: bool = Fal
     found = list(_scratches(repository, settings, dead, left))
     for drill_id in sorted(dead) if not dry_run else ():
         try:
-            end(repository, settings, drill_id, Failure(FailureKind.SURROUNDINGS, "Whoever ran the drill is gone."))
+            end(
+                repository,
+                settings,
+                drill_id,
+                Failure(FailureKind.SURROUNDINGS, "The process that ran the drill is gone."),
+            )
         except CdrError as error:
             left.append(Left(drill_id, f"its drill cannot be ended: {error.what}"))
     leftovers = [_removed(repository, settings, leftover) if not dry_run else leftover for leftover in found]
@@ -52,7 +57,7 @@ def sweep_all(repository: Repository, settings: Settings, *, dry_run: bool = Fal
 
 
 def is_dead(drill: Drill, now: datetime) -> bool:
-    """Whether nobody will end a drill that has no result: its process is gone, or its time is long over.
+    """Whether no process will end a drill that has no result: its process is gone, or its time is long over.
 
     A drill of another host, or one that names no process, is believed to live until its time is over.
     """
@@ -99,7 +104,7 @@ def _removed(repository: Repository, settings: Settings, leftover: Leftover) -> 
     try:
         gone = not is_there(place_of(drill.id, settings))
     except CdrError:
-        gone = False  # nobody knows, so the next sweep looks again
+        gone = False  # unknown, so the next sweep looks again
     return Leftover(leftover.path, leftover.bytes, leftover.recovery, 0, leftover.why, True, gone)
 
 

@@ -1,4 +1,4 @@
-"""A plan as somebody wishes it this once: from the shell's options, or from the form."""
+"""One-off overrides of a drill plan, from the shell's options or the form."""
 
 from __future__ import annotations
 

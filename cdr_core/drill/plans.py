@@ -1,6 +1,6 @@
 """The file of drill plans: what of it can be used, and what is wrong with the rest.
 
-One plan that is wrong costs nobody else's drill: the sound ones are returned beside the refusals.
+A plan that is wrong does not stop other drills: the sound ones are returned beside the refusals.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def _problem(document: Any) -> str | None:
 
 
 def _named_twice(text: str) -> set[str]:
-    """Names that more than one plan has: YAML would keep the last one, and nobody would miss the other's drills."""
+    """Names that more than one plan has: YAML would keep the last one, and the drills of the other would be missing
+    unnoticed.
+    """
     import yaml
 
     root = yaml.compose(text, yaml.SafeLoader)

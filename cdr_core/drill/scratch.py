@@ -51,7 +51,7 @@ def size_of(place: str) -> int:
     total = 0
     for parent, _, names in os.walk(local_path(place)):
         for name in names:
-            with suppress(OSError):  # whoever removes it meanwhile is faster
+            with suppress(OSError):  # another process may remove it meanwhile
                 total += Path(parent, name).lstat().st_size
     return total
 

@@ -18,7 +18,7 @@ NO_FLINK = "No Flink is configured; CDR_DRILL_FLINK names the command that resto
 
 
 class CheckResult(StrEnum):
-    """NOT_RUN = nobody knows; NOT_CONFIGURED = nobody asked, or nothing is there to ask."""
+    """NOT_RUN = unknown; NOT_CONFIGURED = not asked for, or nothing is configured that could answer."""
 
     PASSED = "PASSED"
     FAILED = "FAILED"
@@ -125,7 +125,7 @@ def failure_of(error: CdrError) -> Failure:
 
 def blame(kind: type[CdrError]) -> FailureKind:
     """Bytes that do not decode, and a spec or parallelism that does not fit them, would stop a recovery in earnest as
-    well. What else is refused or fails (settings, storage, database, Spark, somebody's cancel) blames no checkpoint.
+    well. What else is refused or fails (settings, storage, database, Spark, a user's cancel) blames no checkpoint.
     """
     if issubclass(kind, Unbalanced | Partial):
         return FailureKind.BALANCE
@@ -182,7 +182,7 @@ def _decisive(result: DrillOutcome) -> CheckResult | None:
 
 
 def judge(facts: Facts) -> Verdict:
-    """A failed check fails the drill; a missed RTO alone is TIMED_OUT; what nobody could look at is COULD_NOT_RUN."""
+    """A failed check fails the drill; a missed RTO alone is TIMED_OUT; what could not be looked at is COULD_NOT_RUN."""
     rto_s = _seconds(facts.started_at, facts.recovered_at)
     rpo_s = None if facts.modified is None else max(_seconds(facts.modified, facts.started_at) or 0.0, 0.0)
     checks = (_recovered(facts), _balanced(facts), *facts.looked, _rto(facts, rto_s), _rpo(facts, rpo_s))

@@ -1,6 +1,6 @@
 """The metadata database: what is known about every recovery, and the fence that keeps zombies from changing it.
 
-States and values are plain; the database behind them is only loaded by whoever asks for it. Executors never do.
+States and values are plain; the database behind them is loaded on first use. Executors never do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cancelling: at once when nothing runs, otherwise by asking whoever runs.
+"""Cancelling: at once when nothing runs, otherwise by a request to the driver.
 
 Refused as soon as the commit log has an entry: something is published, or may be, and CANCELLED would hide it.
 """

@@ -60,7 +60,7 @@ class Database:
                 if self.is_sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise CdrError(f"a migration of {self.name} would leave rows that refer to nothing")
         finally:
-            self._readers.dispose()  # nobody else may get the connection that has them off
+            self._readers.dispose()  # no other query may get the connection that has them off
 
     def close(self) -> None:
         self._readers.dispose()

@@ -24,7 +24,7 @@ class Drills:
     _database: Database
 
     def begin_drill(self, checkpoint: str, args: DrillArgs, drill_id: str | None = None) -> Drill:
-        """A new drill. Where its id is given, the drill that has it already is returned as it is: whoever retries goes
+        """A new drill. Where its id is given, the drill that has it already is returned as it is: a retry goes
         on with what the first try chose.
         """
         columns = {

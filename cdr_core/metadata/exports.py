@@ -1,7 +1,7 @@
 """Exports of recovery checkpoints: they hold the spill sets they read, and are known until they have ended.
 
-Exempt from the fence, as commands are: whoever exports is no attempt. Where an export writes is noted in the row of its
-checkpoint before it writes anything, so that a sweep finds what a killed one left.
+Exempt from the fence, as commands are: the process that exports is no attempt. Where an export writes is noted in the
+row of its checkpoint before it writes anything, so that a sweep finds what a killed one left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which grants still count. An attempt's end with its epoch, durable ones when they are released, an export's in time.
 
-An export is no attempt: no epoch begins or ends with it, and nobody else can tell whether it still lives. So its grant
-says in its very name until when it counts; whoever exports renews it, and one that died lets go by itself.
+An export is no attempt: no epoch begins or ends with it, and no other process can tell whether it still lives. So its
+grant has its expiry in its name; the export renews it, and that of a dead export expires.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ HEAD = "0007"
 
 VERSION_TABLE = "alembic_version"
 _UPGRADE_LOCK = 0x63647200
-"""PostgreSQL's advisory lock of whoever upgrades; SQLite's write lock does the same."""
+"""PostgreSQL's advisory lock of an upgrade; SQLite's write lock does the same."""
 
 
 def scripts() -> Path:

@@ -1,4 +1,4 @@
-"""How far a phase is, from its row: what the shell and the page show. Pure; the clock comes from whoever asks."""
+"""How far a phase is, from its row: what the shell and the page show. Pure; the caller passes the time."""
 
 from __future__ import annotations
 

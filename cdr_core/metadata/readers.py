@@ -46,7 +46,7 @@ class Readers:
             return tuple(convert.recovery(session, row) for row in session.scalars(page).all())
 
     def sources(self, *, pinned: bool | None = None) -> tuple[values.SourceCheckpoint, ...]:
-        """The checkpoints somebody recovered, or only those that (do not) have to stay."""
+        """The checkpoints that were recovered, or only those that (do not) have to stay."""
         wanted = select(models.SourceCheckpointRow).order_by(models.SourceCheckpointRow.id)
         if pinned is not None:
             wanted = wanted.where(models.SourceCheckpointRow.pinned.is_(pinned))

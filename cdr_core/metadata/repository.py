@@ -67,11 +67,11 @@ class Repository(Readers, Drills, Exports, Overview, StatisticsReader):
             return None if row is None else convert.recovery(session, row)
 
     def begin_attempt(self, recovery_id: str, phase: Phase, runner: Runner) -> Attempt | None:
-        """Takes the next epoch for this runner; whoever ran before is fenced from here on.
+        """Takes the next epoch for this runner; earlier attempts are fenced from here on.
 
         ``None`` when the phase is DONE: no epoch is taken, the stored result counts. Raises ``PhaseRefused`` when the
         phase before is not DONE, ``Fenced`` when a newer try of the same task was here, ``Cancelled`` when the recovery
-        is, or when a cancel was waiting that nobody lived to carry out.
+        is, or when a cancel was waiting whose driver died.
         """
         with self._database.write() as session:
             recovery = lock_recovery(session, recovery_id)

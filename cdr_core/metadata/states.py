@@ -1,6 +1,6 @@
 """States of everything that has one, and the moves between them, as data.
 
-The database stores these words. Whoever changes a state goes through ``move``; a move that is not listed is refused, so
+The database stores these words. Every change of a state goes through ``move``; a move that is not listed is refused, so
 that a zombie or a bug cannot bring a finished recovery back to life.
 """
 

@@ -57,7 +57,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class DrillCount:
-    """How often a plan's drills of a job ended so; ``None`` = they run, or nobody lived to say."""
+    """How often a plan's drills of a job ended so; ``None`` = still running, or abandoned without a result."""
 
     plan: str
     job: str

@@ -239,7 +239,7 @@ class Export:
     """An export of a recovery checkpoint that has not ended.
 
     ``directory`` is where it writes, on ``host`` if that is a directory of one; ``copies`` are files that it makes
-    there under names that are not its own; ``live`` = whoever runs it has said so in time.
+    there under names that are not its own; ``live`` = its process renewed its lease in time.
     """
 
     name: str

@@ -159,7 +159,7 @@ def finish(run: PhaseRun, results: Sequence[CommitResult]) -> Finished:
 
 
 def _with_metadata(target: Target, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a table's library wrote to make the publications visible, summed while nobody has changed it. What other
+    """What a table's library wrote to make the publications visible, summed while it is unchanged. What other
     targets write is cdr's own, and tells every change by itself.
     """
     lake = lake_for(target)

@@ -1,4 +1,4 @@
-"""drain: hand each new subtask's records to the target's writer, in order, as prepared output that nobody can see yet.
+"""drain: hand each new subtask's records to the target's writer, in order, as prepared output that is not visible yet.
 
 Unit: a new subtask. Its output is one committable per recovery checkpoint, also when there is nothing in it; the end of
 the drain is the last of these checkpoints. A new attempt goes on from the last complete one.

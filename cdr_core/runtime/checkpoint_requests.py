@@ -34,7 +34,7 @@ def waits_until(command: Command, timeout: float) -> datetime | None:
 
 
 def answer_of(command: Command) -> int | None:
-    """The checkpoint that answers the command, ``None`` while nobody has; a refusal is raised."""
+    """The checkpoint that answers the command, ``None`` while there is none; a refusal is raised."""
     answer = dict(command.answer or {})
     if command.state is CommandState.DONE:
         return int(answer["checkpoint"])

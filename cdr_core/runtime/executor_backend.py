@@ -29,7 +29,7 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 class Workers(Protocol):
-    """What a driver needs of whoever does its units. Tests of single steps do them in their own process."""
+    """Runs the units of a driver. Tests of single steps run them in their own process."""
 
     def start(self, run: PhaseRun) -> None:
         """Stop what an earlier attempt left running, and get ready while the driver still plans."""
@@ -38,7 +38,7 @@ class Workers(Protocol):
         """Do every unit; ``on_poll`` is called while that goes on, and what it raises stops the work."""
 
     def end(self, run: PhaseRun) -> None:
-        """The recovery needs nobody any more."""
+        """Stop the recovery's Spark server and session."""
 
 
 class SparkWorkers:

@@ -43,8 +43,8 @@ def pin(recovery: Recovery) -> bool:
 
 
 def begin(repository: Repository, recovery_id: str, phase: Phase, runner: Runner) -> Attempt | None:
-    """As ``Repository.begin_attempt``. Where nothing is left to do, whoever ended the recovery may have died before it
-    let go of the file, so that is done here.
+    """As ``Repository.begin_attempt``. Where nothing is left to do, the attempt that ended the recovery may have died
+    before it removed the file, so that is done here.
     """
     try:
         attempt = repository.begin_attempt(recovery_id, phase, runner)

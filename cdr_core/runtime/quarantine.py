@@ -1,9 +1,9 @@
-"""The quarantine: bytes of damaged channels, put aside so that nobody takes them for records or for nothing.
+"""The quarantine: bytes of damaged channels, put aside so that they count neither as records nor as nothing.
 
 With ``on_corrupt quarantine`` a channel's records up to the first bad element are recovered. The bytes from there on
 lie in the recovery's workspace, below the epoch that found them: one file per channel, as they were in the channel, and
 a JSON object beside it that says which channel, from which offset, and why. Result manifests name the files; what a
-task wrote that lost against another attempt at its unit is nobody's and is swept.
+task wrote that lost against another attempt at its unit has no owner and is swept.
 """
 
 from __future__ import annotations

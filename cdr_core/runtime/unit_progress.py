@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WRITE_SECONDS = 0.5
 WRITE_SECONDS_AFAR = 3.0
-"""On S3, where every write is a request that somebody pays for, and the unit waits for it."""
+"""On S3, where every write is a request that costs money, and the unit waits for it."""
 RUNNING = "running"
 
 

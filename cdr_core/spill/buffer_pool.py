@@ -1,4 +1,4 @@
-"""Memory for what is read from disk, used again when nobody looks at it any more.
+"""Memory for what is read from disk, used again when it is not in use any more.
 
 Fresh memory is cleared by the system, page by page, before it can be filled: for a segment that takes as long as
 reading it.

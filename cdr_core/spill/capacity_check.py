@@ -34,7 +34,7 @@ def refuse_unfit(
             hint="raise CDR_MEMORY_BUDGET or lower CDR_SEGMENT_SIZE",
         )
     if not is_local(workspace):
-        return  # how much an object store still takes, nobody can tell
+        return  # how much an object store still takes is unknown
     if spill_dirs:
         tiers = [Tier(directory.path, directory.capacity) for directory in spill_dirs]
         check(tiers, [look(tier, held_in(tier, own)) for tier in tiers], expected, segment_size, SETTING)

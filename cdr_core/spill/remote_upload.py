@@ -28,7 +28,7 @@ def shipping(directory: Path, home: str) -> Iterator[Callable[[str], str]]:
     def ship(path: str) -> str:
         uri = join(home, Path(path).name)
         if not storage.create_from(uri, Path(path)):
-            raise StorageError(f"{uri} was taken by somebody else", hint="run it again")
+            raise StorageError(f"{uri} was taken by another process", hint="run it again")
         shipped.append(uri)
         Path(path).unlink()
         reach("spill.shipped")

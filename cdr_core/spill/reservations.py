@@ -70,7 +70,7 @@ def held_in(tier: Tier, without: Collection[str] = ()) -> int:
 def settle(tier: Tier, recovery: str, keep: int | None) -> None:
     """Count what a recovery's attempts have on the disk, except that of epoch ``keep``, which may be writing.
 
-    ``None`` = the recovery is over: what is left on the disk still counts, and nobody is fenced any more.
+    ``None`` = the recovery is over: what is left on the disk still counts, and no attempt is fenced any more.
     """
     with _ledger(tier) as held:
         writing = None if keep is None else held.get((recovery, keep))

@@ -1,6 +1,6 @@
 """The end of a spill set: its files go when the last grant does.
 
-Row first, then files: the transaction that releases the last grant makes the set RELEASED, after which nobody gets a
+Row first, then files: the transaction that releases the last grant makes the set RELEASED, after which no one gets a
 grant any more, and only then are files deleted. A crash in between leaves files that no one can need; the next sweep
 removes them. Deleting is repeatable and never an error of the recovery: whatever cannot be deleted now is left to the
 sweep.
@@ -41,8 +41,8 @@ def release(repository: Repository, recovery_id: str, epoch: int, set_id: int, h
 
 
 def delete_released(repository: Repository, recovery_id: str) -> int:
-    """Delete the files of all sets of a recovery that nobody needs; bytes freed. For whoever released grants in a
-    transaction of their own, after it.
+    """Delete the files of all sets of a recovery that are not needed; return the bytes freed. For callers that released
+    grants in a transaction of their own, after it.
     """
     sets = repository.spill_sets(recovery_id)
     over = [each for each in sets if not is_needed(each)]
@@ -52,7 +52,7 @@ def delete_released(repository: Repository, recovery_id: str) -> int:
 
 
 def is_needed(spill_set: SpillSet) -> bool:
-    """Whether somebody may still read it. One that was lost is kept by whoever holds it, but not by the hand-over,
+    """Whether it may still be read. One that was lost is kept by its holder, but not by the hand-over,
     which went to the set that took its place: what is left of it takes room that others lack.
     """
     if spill_set.state is SpillSetState.LOST:
@@ -72,7 +72,7 @@ def delete_files(recovery_id: str, spill_set: SpillSet, kept: Collection[str] = 
             reach("release.file")
     ours = [name for name in names if is_local(name) and attempt_of(name, recovery_id) is not None]
     for directory in {Path(name).parent for name in ours}:
-        with suppress(OSError):  # not empty: somebody else's file is in it, or it is gone already
+        with suppress(OSError):  # not empty: a foreign file is in it, or it is gone already
             directory.rmdir()
     return freed
 

@@ -50,7 +50,9 @@ def tiers_of(spill_dirs: Iterable[SpillDir], root: str) -> tuple[Tier, ...]:
 
 
 def refuse_beside(workspace: str, spill_dirs: Sequence[SpillDir]) -> None:
-    """Refuse tiers beside a shared workspace: whoever drains a set may be on another host than the one it lies on."""
+    """Refuse tiers beside a shared workspace: the task that drains a set may run on another host than the one it lies
+    on.
+    """
     if spill_dirs:
         raise SettingsRefused(
             f"{SETTING} names directories of one host, and several share the workspace {workspace}",

@@ -31,7 +31,7 @@ def making(uri: str, scratch: Path) -> Iterator[Path]:
         yield temporary
         made = publish_exclusively(temporary, path) if is_local(uri) else storage_for(uri).create_from(uri, temporary)
     if not made:
-        raise StorageError(f"{uri} was taken by somebody else", hint="run it again")
+        raise StorageError(f"{uri} was taken by another process", hint="run it again")
 
 
 def is_usable(directory: str) -> bool:

@@ -64,7 +64,7 @@ MACHINE_ID = Path("/etc/machine-id")
 
 
 def host_id() -> str:
-    """This host, as the owner of a local workspace. In images the file is often there and empty: that names nobody."""
+    """This host, as the owner of a local workspace. In images the file is often there and empty: that names no host."""
     known = MACHINE_ID.read_text().strip() if MACHINE_ID.is_file() else ""
     return known if known and known != "uninitialized" else socket.gethostname()
 

@@ -43,7 +43,7 @@ class Arena:
         return kept
 
     def _open(self, size: int) -> None:
-        """A file of holes; earlier ones live as long as somebody looks at their bytes."""
+        """A file of holes; earlier ones live as long as their bytes are in use."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=self._directory, prefix="fetched-")  # noqa: SIM115 # kept open
         weakref.finalize(self, self._file.close)
@@ -52,7 +52,7 @@ class Arena:
         self._used = 0
 
     def _write(self, descriptor: int, data: bytes) -> None:
-        """By a call and not through the mapping: there a full disk would be a signal that nobody survives."""
+        """By a call and not through the mapping: there a full disk would be a signal that ends the process."""
         view, at = memoryview(data), self._used
         while view:
             written = os.pwrite(descriptor, view, at)

@@ -101,8 +101,9 @@ class S3Storage:
         return self._create(uri, lambda: io.BytesIO(data), lambda: self.read(uri) == data)
 
     def create_from(self, uri: str, file: Path) -> bool:
-        """By one request, so that nothing of it is left behind where it breaks off. Our own by its size: nobody else
-        has the name, which was drawn for this very file."""
+        """By one request, so that nothing of it is left behind where it breaks off. Our own by its size: no other
+        process has the name, which was drawn for this very file.
+        """
         size = file.stat().st_size
         if size > LARGEST_PUT:
             return self._create_large(uri, file)

@@ -26,7 +26,7 @@ _OWN_CREDENTIALS = ("access-key-id", "profile-name", "role-arn", "anonymous", "s
 class S3Access:
     """Empty is unsaid: then a library finds it out in its own way. ``endpoint`` is empty for AWS itself.
 
-    ``renewed``: the credentials expire, and whoever gave them is asked again.
+    ``renewed``: the credentials expire, and their provider is asked again.
     """
 
     endpoint: str
@@ -84,7 +84,7 @@ def iceberg_properties(configured: Mapping[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _session() -> Any:
-    import boto3  # not for whoever has local tables only
+    import boto3  # not needed for local tables
 
     return boto3.session.Session()
 

@@ -12,11 +12,11 @@ from cdr_core.storage.upload import GONE, MOST_PARTS
 
 LARGEST: Final = 64 * 1024 * 1024
 """Bytes of one request, unless the object needs more parts than S3 takes: a server says nothing while it copies, and
-whoever hears nothing for as long as a read may take gives up."""
+a caller that hears nothing for as long as a read may take gives up."""
 
 
 def copy_object(client: Any, source: str, target: str, stat: Stat) -> None:
-    """What is at the target is replaced: whoever calls knows that it is free, because S3 makes no conditional copies.
+    """What is at the target is replaced: the caller knows that it is free, because S3 makes no conditional copies.
 
     A source that is no longer the one of ``stat`` is Unreadable.
     """

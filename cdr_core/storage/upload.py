@@ -65,7 +65,7 @@ class Upload:
         patiently(self.uri, lambda: self._client.abort_multipart_upload(**self._place_of_part))
 
     def _is_there(self) -> bool:
-        """After a lost answer: the upload is gone because it became the object, or because somebody removed it."""
+        """After a lost answer: the upload is gone because it became the object, or because it was removed."""
         return int(self._client.head_object(**self._place)["ContentLength"]) == self._size
 
     def _send(self, data: bytes) -> None:

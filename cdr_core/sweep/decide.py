@@ -26,10 +26,10 @@ class Standing:
     """What the database says about a recovery.
 
     ``named`` = paths (files, or directories with all that is in them) that a row needs; ``released`` = files of spill
-    sets that nobody needs; ``kept`` = what stays even when the recovery is over, until that is long ago (``is_old``);
+    sets that are not needed; ``kept`` = what stays even when the recovery is over, until that is long ago (``is_old``);
     ``lasting`` = what stays as long as the database knows the recovery, because nothing else has it;
-    ``held`` = what somebody reads right now; ``expired`` = manifests of recovery checkpoints that are not kept any
-    more; ``unclear`` = a manifest that could not be read, so that nobody knows what it names.
+    ``held`` = what is being read right now; ``expired`` = manifests of recovery checkpoints that are not kept any
+    more; ``unclear`` = a manifest that could not be read, so that what it names is unknown.
     """
 
     epoch: int

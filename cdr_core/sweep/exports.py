@@ -27,7 +27,7 @@ def prefix(recovery_id: str, export: Export) -> str:
 
 
 def dead(repository: Repository, recovery_id: str) -> list[Export]:
-    """Exports that nobody goes on with, as far as this host can see where they wrote."""
+    """Exports that no process goes on with, as far as this host can see where they wrote."""
     return [
         export
         for export in repository.exports(recovery_id)

@@ -40,7 +40,7 @@ class _Rows:
 
 
 def is_over(repository: Repository, recovery: Recovery) -> bool:
-    """Whether nobody will go on with it: it ended for good, or it was a drill's, and that has its verdict."""
+    """Whether it will not go on: it ended for good, or it was a drill's, and that has its verdict."""
     if recovery.state.is_final:
         return True
     drill = repository.drill_of(recovery.id)
@@ -105,7 +105,7 @@ def _rows(repository: Repository, recovery: Recovery, names: _Names) -> _Rows:
 
 
 def _at_work(spill_set: SpillSet) -> bool:
-    """Whether somebody reads a set right now. Durable grants serve a resumption, which a finished recovery has not."""
+    """Whether a set is being read right now. Durable grants serve a resumption, which a finished recovery has not."""
     return any(grant.live and not grant.durable for grant in spill_set.grants)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A file that nobody needs.
+    """A file that is not needed.
 
     ``removable`` = a sweep may remove it now; ``removed`` = it is gone, which a dry run leaves to be done.
     """

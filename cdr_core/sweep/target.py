@@ -54,7 +54,7 @@ def unpublished(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[lis
 
 def _in_lake(recovery: Recovery, prepared: tuple[Prepared, ...]) -> tuple[list[Found], list[Left]]:
     """Data files of a recovery that is over; before that a catalog would be asked in vain. Manifests that a commit
-    wrote and did not publish bear nobody's name, so they are left to whoever keeps the table.
+    wrote and did not publish bear no recovery's name, so they are left to the owner of the table.
     """
     if not recovery.state.is_final:
         return [], []

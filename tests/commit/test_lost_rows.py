@@ -124,7 +124,7 @@ def test_a_ledger_file_of_a_lost_attempt_counts_only_if_it_is_the_same(
     (ledger,) = Path(settings.workspace).rglob("ledger.parquet")
     ledger.write_bytes(ledger.read_bytes()[:-1])
     inline.run(repository, recovery, Phase.DRAIN, settings)
-    with pytest.raises(StorageError, match=r"ledger\.parquet was taken by somebody else"):
+    with pytest.raises(StorageError, match=r"ledger\.parquet was taken by another process"):
         inline.run(repository, recovery, Phase.COMMIT, settings)
     assert inline.run(repository, recovery, Phase.COMMIT, settings)["verdict"] == "balanced"
     assert (target.commits(), len(target.rows())) == (1, RECORDS)

@@ -76,7 +76,7 @@ def test_a_drill_that_is_found_dead_long_after_its_time_did_not_time_out(rehears
     assert sweep_all(rehearsal.repository, rehearsal.settings).ended == (drill.id,)
     ended = rehearsal.repository.drill(drill.id)
     assert ended.result is DrillOutcome.COULD_NOT_RUN
-    assert ended.error == "recovered: Whoever ran the drill is gone."
+    assert ended.error == "recovered: The process that ran the drill is gone."
 
 
 def test_a_drill_that_lives_keeps_everything(rehearsal: Rehearsal) -> None:

@@ -115,7 +115,7 @@ def test_a_name_that_another_takes_while_it_is_made_is_an_error(tmp_path: Path) 
             temporary.write_bytes(b"mine")
             assert storage_for(str(tmp_path)).create(str(tmp_path / "object"), b"theirs")
 
-    with pytest.raises(StorageError, match="was taken by somebody else"):
+    with pytest.raises(StorageError, match="was taken by another process"):
         make()
     assert (tmp_path / "object").read_bytes() == b"theirs"
 

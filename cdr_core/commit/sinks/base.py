@@ -62,7 +62,7 @@ class Publication:
 
     @property
     def signed(self) -> dict[str, str]:
-        """The properties of a publication of just these files: whoever reads it later can tell if one was changed."""
+        """The properties of a publication of just these files: a later reader can tell if one was changed."""
         files = (f"{file.path.rpartition('/')[2]} {file.bytes} {file.crc32c}" for file in self.files)
         own = {name: value for name, value in self.properties.items() if name != SEAL} | {FILES: _sum_of(files)}
         return {**own, SEAL: _sum_of(f"{name}={value}" for name, value in own.items())}
@@ -95,7 +95,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A file by which a table's library knows a publication; nobody changes one after it was written."""
+    """A file by which a table's library knows a publication; it never changes once it is written."""
 
     path: str
     bytes: int
@@ -143,7 +143,7 @@ def row_group_bytes(budget: int) -> int:
 
 
 class TableWriter(Protocol):
-    """Writes rows to one file that nobody can see; ``prepared`` is known after a clean exit."""
+    """Writes rows to one file that is not visible; ``prepared`` is known after a clean exit."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
@@ -181,7 +181,7 @@ class Sink(Protocol):
 
         Right before the step that makes it visible, and after everything else, it asks ``publication.permit``.
 
-        ``CommitConflict``: somebody else was first, nothing of ours is visible. After any other exception only a
+        ``CommitConflict``: another process was first, nothing of ours is visible. After any other exception only a
         look-up can tell; prepared files stay whatever happens.
         """
 

@@ -3,7 +3,7 @@
 Files of channel state and of other state lie in ``DIR`` under names that no other attempt has; what makes them a
 checkpoint is ``DIR/_metadata``, which is created last and exclusively. Its bytes carry no name of who wrote it, so a
 *claim* ``DIR/_cdr/<SHA-256 of _metadata>.json`` is there before: a ``_metadata`` with our claim is ours, whichever of
-our attempts wrote it, and any other is somebody else's.
+our attempts wrote it, and any other is foreign.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class CheckpointSink:
             raise CommitUnknown(f"it is not known whether {self._uri_of_metadata} was created: {error.what}") from error
         reach("publish.after")
         if not created:
-            raise CommitConflict(f"{self._uri_of_metadata} was written by somebody else", hint="look up again")
+            raise CommitConflict(f"{self._uri_of_metadata} was written by another process", hint="look up again")
         return Published(publication.commit_id, self._uri_of_metadata, sha256)
 
     def claim(self) -> Mapping[str, Any]:
@@ -231,7 +231,7 @@ class CheckpointSink:
 
 
 def file_name(name: str) -> str:
-    """A flat name for ``RECOVERY/eEPOCH-…``: who made it can be told from it, and nobody else has it."""
+    """A flat name for ``RECOVERY/eEPOCH-…``: it tells who made it, and is unique."""
     return f"cdr-{name.replace('/', '-')}"
 
 

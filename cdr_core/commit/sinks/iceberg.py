@@ -169,7 +169,7 @@ class IcebergSink:
             if snapshot.snapshot_id not in line and _is_of(snapshot, commit_user):
                 raise InDoubt(
                     f"snapshot {snapshot.snapshot_id} of table {self._name} was published and then rolled back",
-                    hint="whoever did that has to say whether the records are wanted",
+                    hint="who did that has to decide whether the records are wanted",
                 )
 
     def publish(self, base: str, publication: Publication) -> Published:
@@ -190,7 +190,7 @@ class IcebergSink:
         try:
             transaction.commit_transaction()
         except CommitFailedException as error:
-            raise CommitConflict(f"table {self._name} was changed by somebody else", hint="look up again") from error
+            raise CommitConflict(f"table {self._name} was changed by another process", hint="look up again") from error
         reach("publish.after")
         snapshot = table.metadata.snapshot_by_id(append.snapshot_id)
         assert snapshot is not None, "a commit that succeeded is in the metadata it returned"
@@ -250,7 +250,7 @@ def _line(table: Table) -> tuple[list[Snapshot], bool]:
     """The current snapshot and its ancestors, oldest first, and whether they go back to the very first.
 
     Expiry by pyiceberg takes the parent of what is left away, so having none says nothing; the first sequence number
-    does. Where a table has no sequence numbers (format version 1) nobody can tell, and nobody is assumed to.
+    does. Where a table has no sequence numbers (format version 1) no order is known, and none is assumed.
     """
     line: list[Snapshot] = []
     snapshot = table.current_snapshot()

@@ -1,6 +1,6 @@
 """What Iceberg's library wrote for a table, read without its own decoder.
 
-That one trusts the lengths that it reads: a damaged file ends the process, and nobody learns which file it was.
+That one trusts the lengths that it reads: a damaged file ends the process, without a word about which file it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``none:``: goes all the way and keeps nothing. For drills: what is proven is that the checkpoint can be recovered.
 
 Every value is decoded, as for a table. ``none:raw`` takes the bytes alone: every record is still counted and
-fingerprinted, so the ledger balances, but nobody has seen whether its value can be read.
+fingerprinted, so the ledger balances, but its value was never decoded.
 
 Nothing is published, so a look-up finds nothing and a publication after a crash simply happens again.
 """

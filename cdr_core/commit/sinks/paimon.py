@@ -170,7 +170,7 @@ class PaimonSink:
                 raise step.forbidden from error
             if step.lost:
                 raise CommitConflict(
-                    f"table {self._name} was changed by somebody else", hint="look up again"
+                    f"table {self._name} was changed by another process", hint="look up again"
                 ) from error
             raise CommitUnknown(f"table {self._name}: the commit broke off ({error.__cause__ or error})") from error
         return self._read_back(user, number)

@@ -1,4 +1,4 @@
-"""The one step that makes a Paimon snapshot visible, done so that it cannot replace somebody else's.
+"""The one step that makes a Paimon snapshot visible, done so that it cannot replace another process's.
 
 pypaimon looks whether the name of the next snapshot is free and then renames its file to it. A rename replaces: two
 committers that look at the same moment are both told that they succeeded, and one of their snapshots is gone. Here the
@@ -92,7 +92,7 @@ def own_files(table: Any, snapshot: Any) -> list[str]:
 
 
 def sync_files(uris: list[str]) -> None:
-    """Files that somebody else wrote, and their names, are on the disk when this returns; objects always are."""
+    """Files that another process wrote, and their names, are on the disk when this returns; objects always are."""
     paths = [local_path(uri) for uri in uris if is_local(uri)]
     for path in paths:
         sync_path(path)

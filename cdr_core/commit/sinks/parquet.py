@@ -1,7 +1,7 @@
 """``parquet:DIR``, local or ``s3://``: data files under ``DIR/data``, manifests ``DIR/_cdr/manifest-<n>.json``.
 
 A reader takes the files that the highest manifest lists. Manifest n+1 lists what n listed and the new files, and is
-created exclusively: whoever looked up n and finds n+1 taken has lost a race and has published nothing.
+created exclusively: a process that looked up n and finds n+1 taken has lost a race and has published nothing.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ParquetSink:
             raise CommitUnknown(f"it is not known whether {uri} was created: {error.what}") from error
         reach("publish.after")
         if not created:
-            raise CommitConflict(f"{uri} was published by somebody else", hint="look up again")
+            raise CommitConflict(f"{uri} was published by another process", hint="look up again")
         return Published(publication.commit_id, uri)
 
     def open_file(self, file: PreparedFile) -> pa.NativeFile:
@@ -165,7 +165,7 @@ def _manifest(uri: str, data: bytes) -> Mapping[str, Any]:
         version = manifest["version"]
         _ = [file["path"] for file in manifest["files"]], manifest["properties"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
-        hint = "it was damaged or is somebody else's: restore it, or name another target"
+        hint = "it was damaged or is foreign: restore it, or name another target"
         raise Unreadable(f"{uri} is no manifest", hint=hint) from None
     if version != MANIFEST_VERSION:
         raise Refused(f"{uri} has version {version}, this cdr reads {MANIFEST_VERSION}")

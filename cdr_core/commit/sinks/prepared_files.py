@@ -71,7 +71,7 @@ def _create(path: Path) -> BinaryIO:
 
 
 class Summed:
-    """A file for whoever writes one: counts and sums up the bytes that go through it."""
+    """A file that counts and sums up the bytes that are written to it."""
 
     closed = False
 

@@ -13,7 +13,7 @@ from cdr_core.metadata.states import AttemptState, CommandState, Phase, PhaseSta
 
 
 class SourceCheckpointRow(Base):
-    """A checkpoint somebody recovers; while ``pinned``, nobody may delete it."""
+    """A checkpoint that a recovery reads; while ``pinned``, it must not be deleted."""
 
     __tablename__ = "source_checkpoint"
     __table_args__ = (UniqueConstraint("metadata_sha256", "uri"),)
@@ -80,7 +80,7 @@ class AttemptRow(Base):
 
 
 class PhaseRow(Base):
-    """``units_total`` null = nobody knows yet, which is not zero. ``running``: how far units are."""
+    """``units_total`` null = unknown, which is not zero. ``running``: how far units are."""
 
     __tablename__ = "phase"
 

@@ -39,7 +39,7 @@ class SpillFileRow(Base):
 
 
 class GrantRow(Base):
-    """Somebody still needs a spill set. One that is not ``durable`` is void once its epoch is over."""
+    """A holder that still needs a spill set. One that is not ``durable`` is void once its epoch is over."""
 
     __tablename__ = "spill_grant"
 

@@ -19,7 +19,7 @@ from cdr_core.metadata.transaction.scope import Scope
 from cdr_core.metadata.values import Json, UnitProgress
 
 LONGEST_ERROR = 8000
-"""Characters of an error that are kept: a whole stack trace of Spark's helps nobody on a page."""
+"""Characters of an error that are kept: a whole stack trace of Spark does not help on a page."""
 
 
 class Progress(Scope):
@@ -53,7 +53,7 @@ class Progress(Scope):
         self._running(phase).running = {unit: done.to_json() for unit, done in running.items()}
 
     def record_unit(self, phase: Phase, unit: str, manifest: str, records: int, size: int, result: Json) -> bool:
-        """A unit is finished and its manifest durable; ``False`` when it was recorded before, whoever did it."""
+        """A unit is finished and its manifest durable; ``False`` when any attempt recorded it before."""
         row = self._running(phase)
         columns = {
             "recovery_id": self.recovery_id,

@@ -1,4 +1,4 @@
-"""Spill sets: sealed once, kept while somebody holds a grant, drained along a cursor."""
+"""Spill sets: sealed once, kept while a grant on it is held."""
 
 from __future__ import annotations
 
