@@ -22,7 +22,7 @@ embedded = PYTHONPATH=plugins .venv/bin/python -m cdr_airflow.embedded
 
 # Tests by markers; pyproject.toml says what they mean. A lane of pytest's own, as in ARGS="-m spark", wins.
 services = spark or airflow or flink or s3 or postgres or browser
-fast = not ($(services) or phases or tools or slow)
+fast = not ($(services) or phases or tools or thorough or slow)
 pytest = .venv/bin/python -m pytest
 # One process more than there are cores: tests of real services wait more than they work.
 parallel = -n $(or $(PROCESSES),$$(($$(nproc) + 1))) --maxprocesses 4 --dist loadfile --no-loadscope-reorder

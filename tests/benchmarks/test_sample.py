@@ -43,6 +43,7 @@ EXPECTED = {
 
 
 @pytest.mark.phases
+@pytest.mark.s3
 @pytest.mark.slow
 @pytest.mark.seed("002-16")
 def test_every_benchmark_runs_reports_and_cleans_up(tmp_path: Path) -> None:

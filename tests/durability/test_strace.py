@@ -52,7 +52,7 @@ def test_a_sync_that_is_missing_or_too_early_is_a_fault(line: str, instead: str,
     assert any(each.startswith(fault) for each in judged(SOUND.replace(line, instead)))
 
 
-@pytest.mark.phases
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.skipif(not is_installed(), reason=NO_STRACE)
 def test_a_recovery_names_no_file_before_its_bytes_are_on_the_disk(tmp_path: Path) -> None:

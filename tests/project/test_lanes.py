@@ -12,7 +12,7 @@ import pytest
 from tests.project.conftest import ROOT
 from tests.support import lanes
 
-NOT_STARTED = {"seed", "slow", "soak"}
+NOT_STARTED = {"seed", "slow", "soak", "thorough"}
 
 
 def collected(expression: str, *files: str) -> list[str]:
@@ -55,6 +55,12 @@ def test_every_case_that_is_kept_from_the_slow_lane_is_there() -> None:
     files = sorted({f"tests/{test.partition('::')[0]}" for test in lanes.KEPT})
     wanted = {f"{test}[{case}]" for test, cases in lanes.KEPT.items() for case in cases}
     assert wanted <= set(collected("", *files))
+
+
+def test_every_test_whose_duration_is_listed_is_there() -> None:
+    for test in (*lanes.KEPT, *lanes.THOROUGH):
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), test
 
 
 def test_the_fast_lane_leaves_out_whatever_starts_something() -> None:

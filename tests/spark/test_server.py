@@ -172,6 +172,7 @@ def test_server_that_cannot_start_says_why_in_one_sentence(own_server: Callable[
     assert "server.log" in str(caught.value)
 
 
+@pytest.mark.spark
 def test_broken_archive_is_no_hindrance_and_a_vanished_directory_ends_the_server(tmp_path: Path) -> None:
     java = installed_java()
     assert java is not None

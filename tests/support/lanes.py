@@ -46,7 +46,12 @@ OF_FOLDER: Mapping[str, tuple[str, ...]] = {
 }
 """A test below this folder of the tests imports Airflow at least, or runs the project's own scripts."""
 
-KEPT: Mapping[str, Collection[str]] = tomllib.loads((TESTS / "slow.toml").read_text())["keep"]
+DURATIONS = tomllib.loads((TESTS / "slow.toml").read_text())
+
+THOROUGH: Collection[str] = frozenset(DURATIONS["thorough"])
+"""These tests take more than a second."""
+
+KEPT: Mapping[str, Collection[str]] = DURATIONS["keep"]
 """Of these parametrised tests all cases are slow but those."""
 
 OF_HELPER: Mapping[str, tuple[str, ...]] = {"tests.support.inline": ("phases",)}
@@ -67,6 +72,8 @@ def mark(items: Iterable[pytest.Item]) -> None:
         test, _, case = item.nodeid.removeprefix("tests/").partition("[")
         if test in KEPT and case.removesuffix("]") not in KEPT[test]:
             found.add("slow")
+        if test in THOROUGH:
+            found.add("thorough")
         if "soak" in found or item.get_closest_marker("soak"):
             found.add("slow")
         for name in sorted(found):
