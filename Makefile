@@ -27,7 +27,7 @@ pytest = .venv/bin/python -m pytest
 # One process more than there are cores: tests of real services wait more than they work.
 parallel = -n $(or $(PROCESSES),$$(($$(nproc) + 1))) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup check test test-fast test-slow test-all test-commit test-wheel test-flink test-airflow test-browser coverage fuzz seeds schedules mutants soak-clicks bench demo up down lock docs clean
+.PHONY: help setup check test test-fast test-slow test-all test-commit test-wheel test-flink test-airflow test-browser coverage fuzz seeds schedules mutants soak-clicks bench demo up down lock docs site clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while read -r target words; do printf '  make %-12s %s\n' "$$target" "$$words"; done
@@ -36,7 +36,7 @@ help: ## this list
 setup: ## the environment in .venv, from the lock
 	@python=$$(PYTHON='$(PYTHON)' .make/find-python) && "$$python" .make/setup.py $(if $(PYTHON),--replace)
 
-check: setup ## format, lint, types, import contract, lock, generated pages
+check: setup ## format, lint, types, import contract, lock, links, generated pages
 	@.venv/bin/python .make/check.py
 
 test: setup ## every real part once; ARGS="tests/flink -x" for some of them
@@ -104,6 +104,9 @@ lock: setup ## requirements.lock anew from pyproject.toml; UPGRADE=1 also moves 
 docs: setup ## the pages that are generated from the code
 	@.venv/bin/python .make/settings_reference.py
 	@.venv/bin/python .make/seeds_reference.py
+
+site: setup ## the docs as a site in build/site; a broken link fails it
+	@PYTHONPATH=.make NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 clean: ## remove the environment and all caches; recoveries in .cdr stay
 	-@if [ -x .venv/bin/python ]; then $(embedded) down; fi

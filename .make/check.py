@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hygiene
+import links
 import seeds_reference
 import settings_reference
 
@@ -53,6 +54,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("lock: hashes, no address", _rule(hygiene.faults_of_lock)),
     ("no file names a machine or a registry", _rule(hygiene.faults_of_files)),
     ("no import out of a test file", _rule(hygiene.faults_of_imports)),
+    ("links between pages", _rule(links.faults_of_links)),
     ("docs/settings.md is up to date", lambda: settings_reference.difference()),
     ("docs/seeds.md is complete and up to date", lambda: seeds_reference.difference()),
 )
