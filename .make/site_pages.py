@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 
 from links import LINK, ROOT, prose
 
-_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docker/README.md")
+_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "docker/README.md")
 _FILES = ("LICENSE",)
 
 
