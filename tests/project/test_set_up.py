@@ -156,6 +156,7 @@ def test_make_alone_lists_every_target(bare_checkout: Path) -> None:
         "down",
         "lock",
         "docs",
+        "site",
         "clean",
     ]
 
