@@ -8,7 +8,7 @@ from importlinter.contracts.protected import ProtectedContract
 
 
 class Only(ProtectedContract):
-    """Only the allowed importers import these packages: ``protected``, but kept also where nobody imports one."""
+    """Only the allowed importers import these packages: ``protected``, but kept also if no module imports one."""
 
     type_name = "only"
 

@@ -1,8 +1,8 @@
 """Make .venv what requirements.lock says: nothing unpinned, nothing without a hash, one line per step.
 
-Runs on a bare Python, before anything is installed. The stamp is written last, so a set-up that was interrupted goes on
-with the next one; every step is safe to repeat. A failure is one sentence and exit status 1; what the tools said is in
-.venv/setup.log.
+Runs on a bare Python, before anything is installed. The stamp is written last, so the next set-up continues one
+that was interrupted; every step is safe to repeat. A failure is one sentence and exit status 1; .venv/setup.log
+has the output of the tools.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _create() -> None:
 def _install_uv(pins: list[Pin]) -> None:
     uv = VENV / "bin" / "uv"
     if uv.exists():
-        said = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout
-        if said.split()[1:2] == [pins[0].version]:
+        answer = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout
+        if answer.split()[1:2] == [pins[0].version]:
             return
     if not (VENV / "bin" / "pip").exists():
         _run("putting pip back", str(PYTHON), "-m", "ensurepip")

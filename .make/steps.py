@@ -1,4 +1,4 @@
-"""Running the tools of set-up: what they do is said while they do it, why they failed in one sentence."""
+"""Runs the tools of set-up, prints what they do, and reports a failure in one sentence."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _bound(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _sign_of_life() -> Iterator[None]:
-    """Says the elapsed time now and then: nobody should take a slow download for a hang."""
+    """Prints the elapsed time now and then, so that a slow download does not look like a hang."""
     over = threading.Event()
     begun = time.monotonic()
 
@@ -115,6 +115,6 @@ def explain(output: str) -> str:
             return reason
     if any(sign in output for sign in _UNREACHABLE):
         return "the package registry could not be reached; check the network, HTTPS_PROXY or PIP_INDEX_URL"
-    said = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in said if line.lower().startswith(("error", "×"))]
-    return (errors or said[-1:] or ["it said nothing"])[-1].rstrip(".")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error", "×"))]
+    return (errors or lines[-1:] or ["it said nothing"])[-1].rstrip(".")
