@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from cdr_core.drill.cron import is_ever_due
+from cdr_core.drill_values import DrillChecks, Expect, Query
 from cdr_core.errors import DrillPlanRefused
-from cdr_core.metadata import DrillChecks, Expect, Query
 from cdr_core.settings import parse_duration
 
 DAY = 86_400.0

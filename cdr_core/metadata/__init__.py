@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cdr_core.metadata.drill_values import DrillArgs, DrillCheck, DrillChecks, DrillProcess, Expect, Query
+from cdr_core.drill_values import DrillArgs, DrillCheck, DrillChecks, DrillProcess, Expect, Query
 from cdr_core.metadata.recovery_options import (
     AT_END,
     PER_CHECKPOINT,

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from cdr_core.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata import models, values
-from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.grants import is_live
 from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 

@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
+from cdr_core.drill_values import DrillArgs, DrillCheck
 from cdr_core.errors import NotFound, Refused
 from cdr_core.metadata import convert
 from cdr_core.metadata.database import Database
-from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.models import DrillResultRow, DrillRow, RecoveryRow
 from cdr_core.metadata.models.base import utc_now
 from cdr_core.metadata.rows import insert_unless_there, unknown_recovery

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from cdr_core import __version__
+from cdr_core.drill_values import DrillArgs, DrillCheck
 from cdr_core.errors import Refused
-from cdr_core.metadata.drill_values import DrillArgs, DrillCheck
 from cdr_core.metadata.recovery_options import PlanSummary, RecoveryOptions, RecoverySettings
 from cdr_core.metadata.states import (
     AttemptState,

@@ -111,7 +111,7 @@ def test_a_unit_that_fails_removes_what_it_wrote(recovery: Recovery, tmp_path: P
 def test_a_full_disk_fails_the_attempt_cleanly_and_the_next_one_uses_another(
     request_for: RecoveryRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fills up after the plan was made; its name is in the error, its files are gone, no unit is done."""
+    """The disk fills up after spill looked for room; its name is in the error, its files are gone, no unit is done."""
     small, other = tmp_path / "small", tmp_path / "other"
     other.mkdir()
     with small_disk(small, 1 << 20):
@@ -119,9 +119,16 @@ def test_a_full_disk_fails_the_attempt_cleanly_and_the_next_one_uses_another(
         repository, recovery_id, settings = inline.start(request_for)
         for phase in (Phase.READ, Phase.FILTER):
             inline.run(repository, recovery_id, phase, settings)
-        (small / "foreign").write_bytes(b"x" * ((1 << 20) - 40 * KIB))
-        with pytest.raises(DiskFull, match=f"spill directory {small}"):
-            inline.run(repository, recovery_id, Phase.SPILL, settings)
+        look_for_room = spill._refuse_small_tiers
+
+        def fill_behind(run: PhaseRun) -> None:
+            look_for_room(run)
+            (small / "foreign").write_bytes(b"x" * ((1 << 20) - 40 * KIB))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(spill, "_refuse_small_tiers", fill_behind)
+            with pytest.raises(DiskFull, match=f"spill directory {small}"):
+                inline.run(repository, recovery_id, Phase.SPILL, settings)
         assert str(small) in (repository.recovery(recovery_id).error or "")
         assert spill_files((repository, recovery_id, settings)) == []
         assert repository.units(recovery_id, Phase.SPILL) == ()

@@ -68,7 +68,9 @@ def give_away(repository: Repository, recovery: str) -> None:
     row = {"recovery_id": recovery, "epoch": 4}
     with repository._database.write() as session:
         words = {"spec": f"{known.spec}\n# {told}\n", "workspace": f"/w/{CANARY}"}
-        plan = {**(msgspec.to_builtins(known.plan_summary) or {}), "note": told}
+        assert known.plan_summary is not None, "read made a plan"
+        plan: dict[str, Any] = msgspec.to_builtins(known.plan_summary)
+        plan["exchanges"][0]["partitioner"] = told
         session.execute(update(RecoveryRow).where(RecoveryRow.id == recovery).values(**words, plan_summary=plan))
         session.execute(update(AttemptRow).where(AttemptRow.recovery_id == recovery).values(error=told))
         session.execute(

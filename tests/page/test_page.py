@@ -103,7 +103,7 @@ def test_a_secret_that_got_into_the_database_gets_out_by_no_address(page: Sample
         assert sample.CANARY not in answer.text, path
     told = page.server.json(f"{api}{at}")
     assert told["attempts"][0]["error"] == told["checkpoints"][-1]["reason"] == "denied for ***"
-    assert told["commands"][0]["reason"] == told["plan"]["note"] == "denied for ***"
+    assert told["commands"][0]["reason"] == told["plan"]["exchanges"][0]["partitioner"] == "denied for ***"
     assert told["spec"].endswith("# denied for ***\n")
     receipt = page.server.json(f"{api}{at}/receipt")
     assert (receipt["redacted"], "receipt_sha256" in receipt) == (True, False), "it is not what was sealed any more"

@@ -204,7 +204,7 @@ def test_chunks_that_do_not_add_up_to_what_the_handle_says_are_not_believed(tmp_
     published, receipt = recover(checkpoint, SPEC.format(partitioner="hash"), tmp_path / "out", "same")
     assert positions(published) == {(0, 1): [0]}
     (line,) = receipt["run"]["quarantine"]
-    assert "where the handle says" in line["reason"]
+    assert "where the handle states" in line["reason"]
     assert (line["offset"], line["bytes"], line["unreadable"]) == (0, len(first), len(second))
 
 

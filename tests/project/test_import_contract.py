@@ -24,7 +24,7 @@ def layout(tmp_path: Path) -> Path:
             copy = tmp_path / init.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.touch()
-    modules = ("errors", "addresses", "api", "extras", "log", "targets", "settings", "faults")
+    modules = ("errors", "addresses", "api", "drill_values", "extras", "log", "targets", "settings", "faults")
     for module in (*(f"cdr_core/{name}.py" for name in modules), "dags/cdr_recover.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).touch()
