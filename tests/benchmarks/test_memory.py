@@ -17,7 +17,7 @@ SIZE = 50 * BUDGET
 
 @pytest.mark.seed("000-01", "002-35")
 @pytest.mark.timeout(600)
-# On S3 almost nothing of the overhead is left, so a busy machine can miss it: that case is for quiet ones, as make bench is.
+# On S3 almost nothing of the overhead is left, so a busy machine can miss it: that case is for quiet machines.
 @pytest.mark.parametrize("source", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.soak])])
 def test_a_state_of_fifty_budgets_is_recovered_in_one(
     tmp_path: Path, source: str, request: pytest.FixtureRequest
