@@ -66,10 +66,15 @@ def prepare(run: PhaseRun) -> dict[str, SpillUnit]:
 
 
 def _refuse_small_tiers(run: PhaseRun) -> None:
-    """Refuse tiers without room for what is now known to be stored, before anything is."""
-    settings = run.settings
-    stored = sum(int(unit.columns[STORED].sum()) for unit in run.outputs(FilterResult) if STORED in unit.columns)
-    sizes = stored, settings.segment_size, settings.memory_budget
+    """Refuse tiers without room for what is now known to be stored, before anything is. Sets that an earlier attempt
+    sealed stay, and need no more room.
+    """
+    settings, stored = run.settings, np.zeros(len(run.plan.subtasks), np.int64)
+    for unit in run.outputs(FilterResult):
+        if STORED in unit.columns:  # earlier versions did not note it
+            np.add.at(stored, unit.columns["subtask"], unit.columns[STORED])
+    stored[[result.subtask for result in run.results(SpillResult)]] = 0
+    sizes = int(stored.sum()), settings.segment_size, settings.memory_budget
     refuse_unfit(settings.spill_dirs, settings.workspace, *sizes, own={run.recovery.id})
 
 

@@ -18,8 +18,9 @@ from cdr_core import settings as settings_module
 from cdr_core.channels import channel_source as source
 from cdr_core.channels import source_index
 from cdr_core.drain import routed_delivery as delivery
-from cdr_core.errors import CdrError, DiskFull, SettingsRefused, SourceChanged
+from cdr_core.errors import CdrError, DiskFull, JobFailed, SettingsRefused, SourceChanged
 from cdr_core.metadata import DrillOutcome, Phase
+from cdr_core.phases import spill as phase_spill
 from cdr_core.recovery.recovery_request import RecoveryRequest
 from cdr_core.runtime.driver import PhaseRun
 from cdr_core.runtime.unit_runner import run_unit
@@ -205,6 +206,29 @@ def test_spill_refuses_tiers_too_small_for_what_the_filter_scattered_and_goes_on
     monkeypatch.setenv("CDR_SPILL_DIRS", f"{small}:2MiB,{large}:8MiB")
     assert inline.run_all(repository, recovery, settings_module.load())["verdict"] == "balanced"
     assert on_disk(started) > 2 << 20
+
+
+def test_a_retried_spill_looks_for_room_for_what_is_left_alone(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets of the attempt before lie on the disk already, so there is less free than all of them take."""
+    monkeypatch.setenv("CDR_MATERIALISE", "true")
+    repository, recovery, settings = begin(checkpoint, tmp_path / "out")
+    inline.run_to(Phase.FILTER, repository, recovery, settings)
+    asked: list[int] = []
+    monkeypatch.setattr(phase_spill, "refuse_unfit", lambda dirs, place, stored, *_, **__: asked.append(stored))
+    with pytest.raises(JobFailed):
+        inline.run(repository, recovery, Phase.SPILL, settings, FirstUnitOnly())
+    inline.run(repository, recovery, Phase.SPILL, settings)
+    assert 0 < asked[1] < 0.7 * asked[0]
+    assert inline.run_all(repository, recovery, settings)["verdict"] == "balanced"
+
+
+class FirstUnitOnly(inline.InlineWorkers):
+    """The job ends after its first unit."""
+
+    def run(self, drive: PhaseRun, payload: str, units: Sequence[str], on_poll: Callable[[], None]) -> None:
+        super().run(drive, payload, units[:1], on_poll)
 
 
 def on_disk(started: Started) -> int:
